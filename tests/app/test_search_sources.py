@@ -85,7 +85,7 @@ class Graphs:
 
     def __init__(self, library: Library, project: str = "shop") -> None:
         self.choice = ProjectRule(library, configured=project)
-        self.tools = Toolset(GraphTools(self.choice, Time()).list_tools())
+        self.tools = Toolset(GraphTools(library, self.choice, Time()).list_tools())
         self.finder = GraphFinder(self.choice, library)
 
     async def __call__(self, tool: str, **arguments: Any) -> None:

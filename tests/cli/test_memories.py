@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from server_processes import HANG
+
 Run = Callable[..., Any]
 
 pytestmark = pytest.mark.usefixtures("repository")
@@ -343,3 +345,27 @@ def test_another_project_is_searched_when_asked_for_and_named_when_it_knows(
     found = everkept("find", "orders database port", "--all-projects", "--json").json["results"]
     assert [each["context"]["project_path"] for each in found] == ["shop"]
     assert "--all-projects" in everkept("find", "orders database port").out
+
+
+@pytest.mark.parametrize("command", [("search-nodes",), ("search-knowledge-graph",), ("find",), ("recall",)])
+def test_an_entity_of_another_project_is_named_when_nothing_here_matches(
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("EVERKEPT_RECALL_TIME_LIMIT", str(HANG))  # a busy machine must not skip the hint
+    arguments = ("name=Orders DB", "entity_type=database", "observations=Runs on the shelf server")
+    everkept("create-entities", *arguments, "--project", "shop")
+    (tmp_path / "blog" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "blog")
+    told = everkept(*command, "orders db")
+    hint = 'No entity here matches, but project "shop" has the entity "Orders DB". To see it, pass --project.'
+    assert (told.out + told.err).count(hint) == 1
+    assert hint not in "".join(everkept(*command, "colour of the page").out)
+    everkept("off", "--project", "shop")
+    told = everkept(*command, "orders db")
+    assert "Orders DB" not in told.out + told.err
+
+
+def test_an_entity_elsewhere_is_not_named_for_filters_that_entities_lack(everkept: Run, repository: Path) -> None:
+    everkept("create-entities", "name=Orders DB", "entity_type=database", "--project", "web")
+    assert "Orders DB" in everkept("recall", "orders db").err
+    assert "Orders DB" not in everkept("recall", "orders db", "--tag", "net").err

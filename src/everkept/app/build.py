@@ -327,7 +327,8 @@ class AppParts:
 
         accesses = partial(read_access_levels, self.library)
         projects = ProjectTools(self.guarded, self.choice, accesses, lambda: self.project_changes, mask=mask)
-        graph = GraphTools(self.choice, self._clock, mask=mask)
+        limit = self._settings.recall_time_limit
+        graph = GraphTools(self.guarded, self.choice, self._clock, mask=mask, time_limit=limit)
         return [*projects.list_tools(), *graph.list_tools()]
 
     def _list_history_tools(self) -> list[Tool]:
@@ -337,7 +338,8 @@ class AppParts:
 
         library, indexer, clock = self.guarded, self.indexer, self._clock
         options = self._history_options
-        finders = _build_finders(library, self._memory_rule, self.memories, self.bank)
+        limit = self._settings.recall_time_limit
+        finders = _build_finders(library, self._memory_rule, self.memories, self.bank, limit)
         unified = UnifiedSearch(library, finders, indexer, clock, options)
         peers = OwnerPeers(self._settings.data_dir)
         family = HistoryTools(library, indexer, self.searches, clock, options, unified, peers)
@@ -483,13 +485,13 @@ def _build_history_options(settings: Settings, rule: ProjectRule) -> "HistoryOpt
 
 
 def _build_finders(
-    library: Library, rule: ProjectRule, memories: "MemoryTools", bank: "BankParts | None"
+    library: Library, rule: ProjectRule, memories: "MemoryTools", bank: "BankParts | None", time_limit: float | None
 ) -> "list[Finder]":
     """Build the sources that a search over everything asks besides conversations."""
     from everkept.accounts.account_library import OwnerFinder
     from everkept.app.search_sources import BankFinder, GraphFinder, MemoryFinder
 
-    finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule, library)]
+    finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule, library, time_limit)]
     if bank is not None:
         family = bank.family
         of_bank = BankFinder(family.sections, family.banks, family.records)

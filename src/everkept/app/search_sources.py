@@ -21,14 +21,7 @@ from everkept.families.history.model import HistoryOptions
 from everkept.families.history.off_folders import FilteredStore, read_folders
 from everkept.families.history.search_answers import CODE_PART, CONVERSATIONS_PART, NO_HISTORY_CODE, UnifiedResult
 from everkept.families.history.unified_search import UnifiedSearch
-from everkept.families.memories.model import (
-    ELSEWHERE_CODE,
-    MEMORY,
-    MEMORY_PROFILE,
-    NOTHING_CODE,
-    MemoryView,
-    RecalledMemories,
-)
+from everkept.families.memories.model import MEMORY, MEMORY_PROFILE, NOTHING_CODE, MemoryView, RecalledMemories
 from everkept.families.memories.toolset import MemoryTools
 from everkept.graph.entities import ENTITY, OBSERVATION, read_entities
 from everkept.language.spellings import fold, split_tokens, stem
@@ -37,6 +30,7 @@ from everkept.retrieval.excerpts import compute_coverage
 from everkept.retrieval.profile import QueryFit, SearchPlace, SearchProfile
 from everkept.retrieval.search import LANGUAGE_CODE, search, wait_for_embeddings
 from everkept.settings import Settings
+from everkept.tools.tool import ELSEWHERE_CODE, build_elsewhere_warning
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
@@ -89,19 +83,23 @@ class GraphFinder:
 
     name = "graph"
 
-    def __init__(self, choice: ProjectChoice, library: Library) -> None:
+    def __init__(self, choice: ProjectChoice, library: Library, time_limit: float | None = None) -> None:
         self._choice = choice
         self._library = library
+        self._time_limit = time_limit
 
     async def find(
         self, call: ToolCall, query: str, ways: Sequence[SearchType], limit: int, *, all_projects: bool = False
     ) -> SearchFindings:
-        if all_projects:
-            from everkept.families.memories.recall import open_all_projects
+        from everkept.retrieval.other_projects import find_entity_elsewhere, open_all_projects
 
+        if all_projects:
             return await search_graphs(await open_all_projects(self._library), query, ways, limit)
         store = await self._find_store(call)
-        return SearchFindings([] if store is None else await search_graph(store, query, ways, limit))
+        hits = [] if store is None else await search_graph(store, query, ways, limit)
+        found = None if hits else await find_entity_elsewhere(self._library, store, query, self._time_limit)
+        hints = [] if found is None else [build_elsewhere_warning(found.project, found.record.name).message]
+        return SearchFindings(hits, hints=hints)
 
     async def get_stamp(self, call: ToolCall) -> object:
         store = await self._find_store(call)

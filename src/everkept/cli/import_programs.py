@@ -10,12 +10,7 @@ import click
 from everkept.accounts.project_rule import DEFAULT_PROJECT, ProjectRule
 from everkept.app.app import App
 from everkept.cli.changes import update_graph_files
-from everkept.cli.import_sources import (
-    build_machine,
-    find_import_project,
-    print_kept,
-    report_interruption_of_import,
-)
+from everkept.cli.import_sources import build_machine, find_import_project, print_kept, report_interruption_of_import
 from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import echo, print_first, print_json, read_session, run_with_app, show_progress

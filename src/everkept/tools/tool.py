@@ -94,6 +94,9 @@ class ToolResult:
         return f"Result({self.facts!r}, {self.sentence!r}, wire={self.wire!r})"
 
 
+ELSEWHERE_CODE = "known_elsewhere"  # warning: another project has something close
+
+
 class ToolWarning(Value):
     """Something that the caller should know although the call succeeded."""
 
@@ -105,6 +108,14 @@ def build_masking_warnings(kinds: Iterable[str]) -> list[ToolWarning]:
     """Return a warning if secrets were masked before they were stored."""
     found = ", ".join(kinds)
     return [ToolWarning("secret_masked", f"Masked before storing: {found}.")] if found else []
+
+
+def build_elsewhere_warning(project: str, entity: str | None = None) -> ToolWarning:
+    """Return a warning that another project has a close memory, or a close entity of this name."""
+    found = "a close one" if entity is None else f'the entity "{entity}"'
+    what, way = ("memory", "pass `all_projects`") if entity is None else ("entity", "pass `project`")
+    message = f'No {what} here matches, but project "{project}" has {found}. To see it, {way}.'
+    return ToolWarning(ELSEWHERE_CODE, message)
 
 
 Run = Callable[[ToolCall, Mapping[str, Any]], Awaitable[ToolResult]]

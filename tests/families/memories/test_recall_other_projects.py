@@ -2,7 +2,7 @@ import pytest
 
 from assistant import Assistant, codes
 from everkept.core.ports import Library
-from everkept.families.memories.recall import MAX_HINT_PROJECTS
+from everkept.retrieval.other_projects import MAX_HINT_PROJECTS
 
 
 @pytest.fixture

@@ -230,6 +230,7 @@ class FoundNodes(Value):
     entities: list[EntityView]
     matched: str | None = None
     next_cursor: str | None = None
+    warnings: list[ToolWarning] | None = None
 
 
 class OpenedNodes(Value):

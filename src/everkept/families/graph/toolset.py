@@ -38,7 +38,15 @@ from everkept.graph.entities import ENTITY, OBSERVATION, NameAndTypeIdentity, fi
 from everkept.retrieval.candidates import find_page_by_tiers
 from everkept.retrieval.profile import SearchPlace, SearchProfile
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, ToolFamily, ToolResult, build_masking_warnings, tool
+from everkept.tools.tool import (
+    Effect,
+    ToolFamily,
+    ToolResult,
+    ToolWarning,
+    build_elsewhere_warning,
+    build_masking_warnings,
+    tool,
+)
 
 SEARCH_PROFILE = SearchProfile(kinds=(ENTITY, OBSERVATION), merge_children=True)
 NO_PROJECT_MESSAGE = "No project is currently active. Use switch_project to select one."
@@ -153,10 +161,20 @@ class ProjectTools(ToolFamily):
 class GraphTools(ToolFamily):
     """Tools for the entities, observations and relations of one project."""
 
-    def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
+    def __init__(
+        self,
+        library: Library,
+        choice: ProjectChoice,
+        clock: Clock,
+        *,
+        mask: bool = True,
+        time_limit: float | None = None,
+    ) -> None:
+        self._library = library
         self._choice = choice
         self._clock = clock
         self._mask = mask
+        self._time_limit = time_limit  # of a search
 
     @tool(Effect.REPEATABLE)
     async def create_entities(
@@ -230,6 +248,8 @@ class GraphTools(ToolFamily):
             answer["matched"] = found.tier
         if found.next_cursor is not None:
             answer["next_cursor"] = found.next_cursor
+        if not ids and (warning := await self._look_elsewhere(store, query)) is not None:
+            answer["warnings"] = [{"code": warning.code, "message": warning.message}]
         return ToolResult(answer)
 
     @tool()
@@ -296,6 +316,13 @@ class GraphTools(ToolFamily):
     ) -> DeletionResult:
         """Delete relations that are no longer true; the entities stay."""
         return _build_deletion_result(await self._build_graph(call, project).delete_relations(relations), "relation")
+
+    async def _look_elsewhere(self, own: RecordStore, query: str) -> ToolWarning | None:
+        """Return a warning if another project has a close entity. Only a search that finds nothing pays for it."""
+        from everkept.retrieval.other_projects import find_entity_elsewhere
+
+        found = await find_entity_elsewhere(self._library, own, query, self._time_limit)
+        return None if found is None else build_elsewhere_warning(found.project, found.record.name)
 
     def _build_graph(self, call: ToolCall, project: str | None) -> Graph:
         async def open_store() -> RecordStore:

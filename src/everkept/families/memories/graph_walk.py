@@ -28,7 +28,7 @@ from everkept.families.memories.model import (
 from everkept.families.memories.recall import PROJECT_SCOPES, USER_SCOPES, build_type_warning, count_given_out
 from everkept.families.memories.stores import NO_SESSION, MemoryStores
 from everkept.graph.entities import ENTITY, find_candidates
-from everkept.tools.tool import ToolWarning
+from everkept.tools.tool import ToolWarning, build_elsewhere_warning
 from everkept.values import Value, field
 
 WalkDirection = Literal["outgoing", "incoming", "both"]
@@ -138,9 +138,16 @@ class _GraphWalk(Value, frozen=False):
 
 
 async def walk_graph(
-    stores: MemoryStores, accesses: AccessCounter, route: GraphRoute, session: str | None
+    stores: MemoryStores,
+    accesses: AccessCounter,
+    route: GraphRoute,
+    session: str | None,
+    time_limit: float | None = None,
 ) -> MemoryGraph:
-    """Walk both stores as one graph. Without an entity, return an overview of the best connected entities."""
+    """Walk both stores as one graph. Without an entity, return an overview of the best connected entities.
+
+    The time limit is that of a look into other projects, which only a walk from an unknown entity takes.
+    """
     places = [
         _WalkedStore(await stores.open_project(), PROJECT_SCOPES),
         _WalkedStore(await stores.open_user(), (*USER_SCOPES, SESSION_SCOPE)),
@@ -163,12 +170,13 @@ async def walk_graph(
     ranked = walk.sort_entities()
     shown = ranked[: route.limit] if route.entity is None else [entity for entity in ranked if id(entity) in chosen]
     seen = {id(entity) for entity in shown}
+    elsewhere = None if is_known else await _look_elsewhere(stores, route, time_limit)
     note_touched(i for place in places for i, r in place.known.items() if id(walk.get_entity(r)) in seen)
     return MemoryGraph(
         entities=[GraphEntity(e.name, e.type, list(e.relationships.values()), e.memory_count) for e in shown],
         memories=await _build_memory_views(walk, shown, accesses) if route.include_memories else [],
         graph_stats=GraphStats(len(walk.met), len(walk.edges), walk.depth),
-        warnings=_list_warnings(walk, is_known=is_known),
+        warnings=_list_warnings(walk, is_known=is_known, elsewhere=elsewhere),
     )
 
 
@@ -359,11 +367,21 @@ async def _build_memory_views(
     return [MemoryView.from_record(r, nearness[r.id], known.get(r.id), related=linked.get(r.id)) for _, r in best]
 
 
-def _list_warnings(walk: _GraphWalk, *, is_known: bool) -> list[ToolWarning] | None:
+async def _look_elsewhere(stores: MemoryStores, route: GraphRoute, time_limit: float | None) -> ToolWarning | None:
+    """Return a warning if another project has an entity that is close to the one looked for."""
+    from everkept.retrieval.other_projects import find_entity_elsewhere
+
+    if route.entity is None:
+        return None
+    found = await find_entity_elsewhere(stores.library, await stores.open_project(), route.entity, time_limit)
+    return None if found is None else build_elsewhere_warning(found.project, found.record.name)
+
+
+def _list_warnings(walk: _GraphWalk, *, is_known: bool, elsewhere: ToolWarning | None) -> list[ToolWarning] | None:
     route = walk.route
     if route.entity is not None and not is_known:
         unknown = f'No entity is named "{route.entity}". Omit `entity` for an overview of the graph.'
-        return [ToolWarning("entity_not_found", unknown)]
+        return [ToolWarning("entity_not_found", unknown), *([] if elsewhere is None else [elsewhere])]
     if route.relationship_type and not walk.met:
         return [build_type_warning(route.relationship_type)]
     return None

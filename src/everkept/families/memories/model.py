@@ -21,7 +21,6 @@ DERIVED_FROM = "derived_from"  # verb of the link from a summary to its sources
 SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet
 MERGED_INTO = "merged_into"  # facet of a memory whose text already existed in the scope it was promoted to
 PROMOTED_FACET = "promoted"  # facet: origin and version of a promoted memory
-ELSEWHERE_CODE = "known_elsewhere"  # warning: another project has a close memory
 NOTHING_CODE = "nothing_fits"  # warning: no memory is relevant enough
 AUTOMATIC = "automatic"  # facet of a memory that a hook stored
 

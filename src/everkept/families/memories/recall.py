@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from everkept.core.answers import SectionHit, SectionSearch
-from everkept.core.ports import AccessCount, AccessCounter, Library, RecordStore, VectorIndexer
-from everkept.core.projects import Project
+from everkept.core.ports import AccessCount, AccessCounter, RecordStore, VectorIndexer
 from everkept.core.records import SESSION_SCOPE, Record, RecordFilter, Weights
 from everkept.core.sessions import get_acting_account
 from everkept.core.text import clip_text
-from everkept.errors import EverkeptError, NotFound, Refused, Unavailable
+from everkept.errors import EverkeptError, NotFound, Unavailable
 from everkept.families.memories.memory_record import find_memories_by_type, list_linked_entities
 from everkept.families.memories.model import (
-    ELSEWHERE_CODE,
     MEMORY,
     MEMORY_PROFILE,
     NOTHING_CODE,
@@ -28,12 +26,10 @@ from everkept.families.memories.model import (
 )
 from everkept.families.memories.stores import NO_SESSION, MemoryStores
 from everkept.language.spellings import fold, split_tokens
-from everkept.language.telling_words import list_stems
 from everkept.language.words import AnyOf, WordPhrase, parse_query
-from everkept.retrieval.excerpts import compute_coverage
-from everkept.retrieval.profile import Deadline, SearchHit, SearchNotice, SearchPage, SearchPlace
+from everkept.retrieval.profile import SearchHit, SearchNotice, SearchPage, SearchPlace
 from everkept.retrieval.search import find_language_notice, find_pending_notice, search, wait_for_embeddings
-from everkept.tools.tool import ToolWarning
+from everkept.tools.tool import ToolWarning, build_elsewhere_warning
 from everkept.values import Value, replace
 
 PROJECT_SCOPES = (SESSION_SCOPE, "project")
@@ -154,14 +150,20 @@ class MemoryRecall:
         ]
 
     async def _look_elsewhere(self, wanted: RecallRequest) -> None:
-        """Warn if another project has a close memory. Only a recall that finds nothing pays for it."""
+        """Warn if another project has a close memory or entity. Only a recall that finds nothing pays for it."""
+        from everkept.retrieval.other_projects import find_elsewhere, find_entity_elsewhere
+
         if wanted.scopes and "project" not in wanted.scopes:
             return
-        library, own = self._stores.library, await self._stores.open_project()
-        query, where = add_file_names(wanted.query), build_where(wanted)
-        name = await find_elsewhere(library, own, query, where, self._options.time_limit)
-        if name is not None:
-            self.warnings[build_elsewhere_warning(name)] = None
+        library, own, limit = self._stores.library, await self._stores.open_project(), self._options.time_limit
+        query, where = add_file_names(wanted.query), replace(build_where(wanted), scopes=("project",))
+        if (memory := await find_elsewhere(library, own, query, MEMORY_PROFILE, where, limit)) is not None:
+            self.warnings[build_elsewhere_warning(memory.project)] = None
+            return
+        if wanted.types or wanted.tags or wanted.min_importance or wanted.time_range or wanted.relationship_type:
+            return  # an entity has none of these
+        if (entity := await find_entity_elsewhere(library, own, query, limit)) is not None:
+            self.warnings[build_elsewhere_warning(entity.project, entity.record.name)] = None
 
     async def _find_sections(self, wanted: RecallRequest) -> list[SectionHit]:
         """Search the bank. Warn if it is missing or unavailable, so that the memories are still returned."""
@@ -235,6 +237,8 @@ class MemoryRecall:
         of_user = tuple(scope for scope in scopes if scope in of_user)
         places: list[SearchPlace] = []
         if of_project and wanted.all_projects:
+            from everkept.retrieval.other_projects import open_all_projects
+
             for project, store in await open_all_projects(self._stores.library):
                 self._project_names[store] = project.name
                 places.append(SearchPlace(store, replace(where, scopes=of_project)))
@@ -354,72 +358,3 @@ async def _find_by_files(place: SearchPlace, files: Sequence[str]) -> list[Recor
     found = await place.store.match(AnyOf(phrases), place.where, _FILES_ONLY, MAX_FILE_MEMORIES)
     records = await place.store.get([match.id for match in found if match.score > 0])
     return [r for r in records if any(is_same_file(split_path(r.name or ""), path) for path in paths)]
-
-
-MAX_HINT_PROJECTS = 12  # the ones that changed last
-HINT_TIME_SHARE = 0.15  # of the time limit for a search
-MAX_HINT_CANDIDATES = 5  # memories compared with the query
-HINT_COVERAGE = 0.75  # share of the query's words that a close memory has
-
-_PROJECT_SCOPE = ("project",)
-
-
-async def open_all_projects(library: Library) -> list[tuple[Project, RecordStore]]:
-    """Open all projects that the account may read and that are neither off nor archived."""
-    listed = await library.list_projects("active")
-    opened = await asyncio.gather(*(_open(library, project) for project in listed))
-    return [each for each in opened if each is not None]
-
-
-async def find_elsewhere(
-    library: Library, own: RecordStore, query: str, where: RecordFilter, time_limit: float | None
-) -> str | None:
-    """Return the name of another project with a memory that is close to the query.
-
-    Only a few projects are searched, by words alone and for a moment, because most queries find nothing there.
-    """
-    asked = list_stems(query)
-    if not asked:
-        return None
-    deadline = Deadline.from_seconds(None if time_limit is None else HINT_TIME_SHARE * time_limit)
-    return await deadline.run(_find_closest(library, own, query, asked, where))
-
-
-def build_elsewhere_warning(project: str) -> ToolWarning:
-    message = f'No memory here matches, but project "{project}" has a close one. To see it, pass `all_projects`.'
-    return ToolWarning(ELSEWHERE_CODE, message)
-
-
-async def _open(library: Library, project: Project) -> tuple[Project, RecordStore] | None:
-    if project.is_off:
-        return None
-    try:
-        return await library.open(project.name)
-    except (NotFound, Refused):  # deleted or archived since it was listed
-        return None
-
-
-async def _find_closest(
-    library: Library, own: RecordStore, query: str, asked: frozenset[str], where: RecordFilter
-) -> str | None:
-    try:
-        listed = await library.list_projects("active")
-        newest = sorted(listed, key=lambda project: -project.updated_at)[: MAX_HINT_PROJECTS + 1]
-        opened = [each for each in await asyncio.gather(*(_open(library, p) for p in newest)) if each is not None]
-        others = [(project, store) for project, store in opened if store is not own][:MAX_HINT_PROJECTS]
-        places = [SearchPlace(store, replace(where, scopes=_PROJECT_SCOPE)) for _, store in others]
-        if not places:
-            return None
-        profile = replace(MEMORY_PROFILE, strategy="keyword")
-        found = await search(places, query, profile, limit=MAX_HINT_CANDIDATES)
-    except EverkeptError:  # a hint is not worth an error
-        return None
-    best = _select_closest(asked, found.hits)
-    return None if best is None else others[best.place][0].name
-
-
-def _select_closest(asked: frozenset[str], hits: Sequence[SearchHit]) -> SearchHit | None:
-    """Return the hit with the most words of the query, or None if none is close."""
-    covered = [(compute_coverage(asked, f"{hit.record.name or ''}\n{hit.record.text}"), hit) for hit in hits]
-    share, best = max(covered, key=lambda each: each[0], default=(0.0, None))
-    return best if share >= HINT_COVERAGE else None

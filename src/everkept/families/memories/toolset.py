@@ -257,8 +257,8 @@ class MemoryTools(ToolFamily):
             include_forgotten=include_forgotten,
             limit=limit,
         )
-        session = get_session_id(call, None, self._options)
-        return await walk_graph(self._build_stores(call, project), self._accesses, route, session)
+        stores, session = self._build_stores(call, project), get_session_id(call, None, self._options)
+        return await walk_graph(stores, self._accesses, route, session, self._options.time_limit)
 
     @tool(Effect.DESTROYS)
     async def forget_memory(
