@@ -49,6 +49,39 @@ def test_undo_reverses_the_newest_write_of_a_file_or_the_newest_change(shop: Run
     assert read_notes() == "one"
 
 
+def list_writes(shop: Run, *options: str) -> list[Any]:
+    changes = shop("log", "--json", *options).json["changes"]
+    return [each for each in changes if each["tool"] == "memory bank"]
+
+
+def test_the_log_shows_writes_in_words_and_undoes_the_one_that_is_named(shop: Run) -> None:
+    second, first = list_writes(shop)
+    assert (first["summary"], second["undone"]) == ("Edited notes.md in bank shop", False)
+    assert first["change"] in shop("log").out
+    changed = shop("undo", first["change"])
+    assert (changed.status, "notes.md changed after that write" in changed.err) == (2, True)
+    assert "Restored notes.md in bank shop." in shop("undo", second["change"]).out
+    assert read_notes() == "two xyzzy-secret"
+    assert [(each["summary"].split()[0], each["undone"]) for each in list_writes(shop)] == [
+        ("Restored", False),
+        ("Edited", True),
+        ("Edited", False),
+    ]
+    again = shop("undo", second["change"])
+    assert (again.status, "already undone" in again.err) == (2, True)
+    assert shop("undo", "shop:b0000000").status == 2
+
+
+def test_the_log_of_a_project_has_only_writes_of_its_bank_and_none_while_it_is_off(shop: Run) -> None:
+    Path(".git").mkdir()
+    shop("remember", "The sky is blue")
+    shop("remember", "The sky is blue", "--project", "web")
+    assert len(list_writes(shop, "--project", "shop")) == 2
+    assert list_writes(shop, "--project", "web") == []
+    shop("off", "--project", "shop")
+    assert list_writes(shop) == []
+
+
 def test_purge_erases_versions_with_the_text(shop: Run) -> None:
     assert shop("purge", "--containing", "xyzzy-secret", "--yes", "--json").json["file_versions"] == 1
     assert [v["bytes"] for v in shop("bank", "history", "notes.md", "--json").json["versions"]] == [len("one")]

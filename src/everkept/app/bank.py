@@ -61,7 +61,7 @@ from everkept.values import Value, field, replace
 
 GIT_SECONDS = 2.0  # to read a name from its configuration
 _FIRST_BANK_NOTE = "bank of workspace "
-_PROJECT_NOTE = "project of bank "
+BANK_PROJECT_NOTE = "project of bank "
 
 
 class _ProjectLookup(Value):
@@ -122,7 +122,7 @@ class BankProjects:
             await self._library.set_note(_FIRST_BANK_NOTE + found.first_of, place)
         project = await found.rule.find_active(self._call)
         if project is not None:
-            await self._library.set_note(_PROJECT_NOTE + bank.address, f"{project.id} {project.name}")
+            await self._library.set_note(BANK_PROJECT_NOTE + bank.address, f"{project.id} {project.name}")
             self._projects[bank.address] = project
         return store
 
@@ -147,7 +147,7 @@ class BankProjects:
 
     async def _find_project(self, bank: Bank) -> Project | None:
         """Return the bank's project, or None if it has none."""
-        project_id, _, name = (await self._library.get_note(_PROJECT_NOTE + bank.address) or "").partition(" ")
+        project_id, _, name = (await self._library.get_note(BANK_PROJECT_NOTE + bank.address) or "").partition(" ")
         try:
             project = await self._library.get_project(name) if name else None
         except NotFound:

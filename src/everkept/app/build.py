@@ -182,7 +182,13 @@ class AppParts:
     def change_log(self) -> "ChangeLog":
         from everkept.app.change_log import ChangeLog
 
-        return ChangeLog(self.guarded, self._clock, _get_pending_reader(self._settings), self.project_changes)
+        banks = None
+        if self.bank is not None:
+            from everkept.app.bank_changes import BankChanges
+
+            banks = BankChanges(self.bank.family, self.guarded)
+        waiting = _get_pending_reader(self._settings)
+        return ChangeLog(self.guarded, self._clock, waiting, self.project_changes, banks)
 
     @cached_property
     def resources(self) -> "AllResources":

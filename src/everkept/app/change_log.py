@@ -1,6 +1,7 @@
 """The change log of all projects, with one line per change, and undo."""
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from everkept.values import Value, replace
 if TYPE_CHECKING:
     from everkept.accounts.project_changes import ProjectChanges
     from everkept.accounts.project_events import ProjectEvent
+    from everkept.app.bank_changes import BankChanges, BankWrite
 
 # `undo` never chooses these changes by itself: redactions, session summaries, updates of the index, merges from git,
 # faded memories and expired documents.
@@ -33,6 +35,7 @@ SHORT_ID_CHARACTERS = 8  # of a project in the trash
 MAX_DIGITS = 18  # a longer text is not a change number
 MAX_SEARCHED_CHANGES = 1_000  # changes searched for the newest one that can be undone
 
+_BANK_WRITE = re.compile(r".*:b[0-9a-f]{7}", re.ASCII | re.DOTALL)
 log = logging.getLogger(__name__)
 
 
@@ -46,9 +49,12 @@ class ChangeLogEntry(Value):
     is_numbered_here: bool = False
     effect: str = ""
     event: "ProjectEvent | None" = None  # for a change of the whole project
+    written: "BankWrite | None" = None  # for a write of memory bank files
 
     @property
     def reference(self) -> str:
+        if self.written is not None:
+            return self.written.reference
         if self.event is not None:
             return f"{_get_event_label(self.event)}:{EVENT_MARK}{self.change.seq}"
         return f"{self.project}:{PENDING_MARK * self.is_numbered_here}{self.change.seq}"
@@ -71,15 +77,17 @@ class ChangeLog:
         clock: Clock,
         numbered_here: ReadPendingChanges = read_no_changes,
         project_changes: "ProjectChanges | None" = None,
+        bank_changes: "BankChanges | None" = None,
     ) -> None:
         self._library = library
         self._project_changes = project_changes
+        self._bank_changes = bank_changes
         self._clock = clock
         self._numbered_here = numbered_here
 
     async def list_entries(self, project: str | None, limit: int) -> list[ChangeLogEntry]:
         """List the newest changes of one project or of all, newest first."""
-        events = await self._list_events(project)
+        events = [*await self._list_events(project), *await self._list_bank_writes(project)]
         heads: list[_ListedChange] = []
         for name in await self._list_names(project):
             try:
@@ -117,6 +125,9 @@ class ChangeLog:
         stores. The newest change of a whole project counts too: with `or_user`, that of any project.
         """
         user = client if or_user else None
+        if reference is not None and (written := await self.find_bank_write(reference)) is not None:
+            effect = "" if self._bank_changes is None else await self._bank_changes.undo(written)
+            return replace(_build_write_entry(written), is_undone=True, effect=effect)
         event = await (self._find_newest_event(project, user) if reference is None else self.find_event(reference))
         if event is not None and self._project_changes is not None:
             entry = _build_event_entry(event, is_undone=True)
@@ -155,6 +166,19 @@ class ChangeLog:
                 undone = find_undone([event.change for event in events])
                 found += [_build_event_entry(event, is_undone=event.change.seq in undone) for event in events]
         return found
+
+    async def _list_bank_writes(self, project: str | None) -> list[ChangeLogEntry]:
+        writes = [] if self._bank_changes is None else await self._bank_changes.list_writes(project)
+        return [_build_write_entry(each) for each in writes]
+
+    async def find_bank_write(self, reference: str) -> "BankWrite | None":
+        """Return the write of memory bank files, or None if the reference has another form."""
+        if _BANK_WRITE.fullmatch(reference) is None or self._bank_changes is None:
+            return None
+        for written in await self._bank_changes.list_writes():
+            if written.reference == reference:
+                return written
+        raise NotFound("change", reference, hint="Run `everkept log` to list changes.")
 
     async def _read_events(self) -> "list[list[ProjectEvent]]":
         return [] if self._project_changes is None else await self._project_changes.list_events()
@@ -344,6 +368,11 @@ def _get_event_label(event: "ProjectEvent") -> str:
 def _build_event_entry(event: "ProjectEvent", *, is_undone: bool) -> ChangeLogEntry:
     name = event.name if is_trash_name(event.project.name) else event.project.name
     return ChangeLogEntry(name, event.change, event.summary, is_undone, event=event)
+
+
+def _build_write_entry(written: "BankWrite") -> ChangeLogEntry:
+    write = written.write
+    return ChangeLogEntry(written.project, written.change, write.summary, write.is_undone, written=written)
 
 
 def _get_identity(change: Change) -> tuple[int, int, str]:

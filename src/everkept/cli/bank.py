@@ -17,7 +17,7 @@ from everkept.core.text import format_count
 from everkept.core.times import format_iso
 from everkept.errors import EverkeptError, Refused
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.file_versions import FileVersion, FileVersions
+from everkept.families.bank.file_versions import FileVersion, FileVersions, FileWrite
 
 
 def add_bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,16 +109,17 @@ def trust(as_json: bool, store_id: str | None, path: Path | None, **flags: Any) 
         echo(f"Hooks now show open tasks from {trusted.address}.")
 
 
-async def undo_file_write(app: App, after: int | None) -> list[FileVersion]:
+async def undo_file_write(app: App, after: int | None) -> FileWrite | None:
     """Undo the newest write of the active bank's files, if it is newer than the change at `after`."""
     try:
         versions, found = await _open_bank(app)
         newest = await versions.find_last_write(found)
     except EverkeptError:  # no bank, or an unreachable one
-        return []
-    if not newest or newest[0].at <= (after or 0):
-        return []
-    return await versions.undo(found)
+        return None
+    if newest is None or newest.at <= (after or 0):
+        return None
+    await versions.undo(found, newest)
+    return newest
 
 
 async def purge_versions(app: App, texts: Iterable[str], containing: str | None) -> int:

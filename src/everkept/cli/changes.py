@@ -24,7 +24,7 @@ from everkept.core.short_ids import MIN_TYPED_CHARACTERS
 from everkept.core.text import clip_text, compute_name_key, format_count
 from everkept.core.times import format_iso, format_local, parse_time
 from everkept.errors import InvalidInput, NotFound, Refused
-from everkept.families.bank.file_versions import FileVersion
+from everkept.families.bank.file_versions import FileWrite
 from everkept.families.memories.memory_identity import MEMORY_PREFIX
 from everkept.graph.entities import parse_name_and_type
 from everkept.jobs.graph_files import MirrorResult
@@ -137,24 +137,24 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
     of any project. You can undo an undo.
     """
 
-    async def work(app: App) -> ChangeLogEntry | list[FileVersion]:
+    async def work(app: App) -> ChangeLogEntry | FileWrite:
         chosen, is_any = project or await _find_current_project(app), project is None
         if change is None and is_any:
             newest = await app.change_log.find_newest_time(chosen, COMMAND_LINE, or_user=True)
             if files := await undo_file_write(app, newest):
                 return files
         entry = await app.change_log.undo(change, chosen, COMMAND_LINE, or_user=is_any)
-        if entry.event is None:
+        if entry.event is None and entry.written is None:
             await update_graph_files(app, [entry.project])
         return entry
 
     entry = run_with_app(work, writes=True, **flags)
-    if isinstance(entry, list):
-        names = [version.name for version in entry]
+    if isinstance(entry, FileWrite):
         if as_json:
-            print_json({"undone": {"files": names, "at": format_iso(entry[0].at)}})
+            names = [version.name for version in entry.versions]
+            print_json({"undone": {"files": names, "at": format_iso(entry.at)}})
         else:
-            echo(f"Undid the newest write of memory bank files: {', '.join(names)}.")
+            echo(f"Undid the newest write of memory bank files. {entry.describe('Restored')}.")
     elif as_json:
         print_json({"undone": _build_row(entry, ()) | {"effect": entry.effect}})
     else:

@@ -37,8 +37,9 @@ class LogPageTools(ToolFamily):
 
     @tool()
     async def read_change(self, change: ChangeName) -> ToolResult:
-        """Read what one change altered: each value before and after it. A change of a whole project has no edits."""
-        if await self._app.change_log.find_event(change) is not None:
+        """Read what one change altered: each value before and after it. Projects and files have none."""
+        log = self._app.change_log
+        if await log.find_event(change) is not None or await log.find_bank_write(change) is not None:
             return ToolResult({"change": change, "edits": []})
         project, number = _parse_reference(change)
         edits = await read_edits(self._app.guarded, project, number)

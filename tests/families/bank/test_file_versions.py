@@ -34,6 +34,14 @@ class Kept:
     async def write(self, name: str, content: str, **more: object) -> None:
         await self.bank("write_memory_bank_file", filename=name, content=content, **more)
 
+    async def undo(self) -> list[str]:
+        """Undo the newest write, and return the names of its files."""
+        write = await self.versions.find_last_write(self.bank.bank)
+        if write is None:
+            return []
+        await self.versions.undo(self.bank.bank, write)
+        return [version.name for version in write.versions]
+
     def other_client(self, *, stateful: bool = True) -> None:
         self.bank.session = Session(client="other", stateful=stateful)
 
@@ -132,7 +140,7 @@ async def test_a_version_is_restored_and_the_restore_can_be_undone(kept: Kept) -
         await kept.write("notes.md", content)
     assert (await kept.versions.restore(kept.bank.bank, "notes.md", etag_of("one")[:6])).name == "notes.md"
     assert kept.bank.get("notes.md") == "one"
-    await kept.versions.undo(kept.bank.bank)
+    await kept.undo()
     assert kept.bank.get("notes.md") == "three"
     assert (await kept.contents("notes.md"))[:2] == ["one", "three"]
     with pytest.raises(NotFound):
@@ -145,12 +153,12 @@ async def test_undo_goes_back_one_write_at_a_time_with_all_its_files(kept: Kept)
     await kept.write("notes.md", "one")
     await kept.write("notes.md", "two")
     await kept.bank("track_progress", action="a", description="d")
-    assert [v.name for v in await kept.versions.undo(kept.bank.bank)] == ["active-context.md", "progress.md"]
+    assert await kept.undo() == ["active-context.md", "progress.md"]
     assert kept.bank.get("progress.md") == "# Progress\n\n## Update History\n"
     assert kept.bank.get("active-context.md") == "# Current Context\n"
-    assert [v.name for v in await kept.versions.undo(kept.bank.bank)] == ["notes.md"]
+    assert await kept.undo() == ["notes.md"]
     assert kept.bank.get("notes.md") == "one"
-    assert await kept.versions.undo(kept.bank.bank) == []
+    assert await kept.undo() == []
 
 
 async def test_undo_refuses_to_touch_a_file_that_changed_afterwards(kept: Kept) -> None:
@@ -158,7 +166,7 @@ async def test_undo_refuses_to_touch_a_file_that_changed_afterwards(kept: Kept) 
     await kept.write("notes.md", "two")
     kept.bank.put("notes.md", "by hand")
     with pytest.raises(Conflict, match="Nothing was undone"):
-        await kept.versions.undo(kept.bank.bank)
+        await kept.undo()
     assert kept.bank.get("notes.md") == "by hand"
 
 

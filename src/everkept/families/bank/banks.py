@@ -408,7 +408,7 @@ class Banks:
 
     async def _read_identity(self, address: str) -> str:
         """Return an address that is equal for all paths to one local folder. Remote folders are not contacted."""
-        if _is_ssh(address):
+        if is_ssh(address):
             return address.rstrip("/")
         return (await self._files.open_folder(address)).address
 
@@ -442,17 +442,17 @@ async def _is_inside(bank: Bank) -> bool:
 
 
 def get_last_part(address: str) -> str:
-    return address.rstrip("/").rpartition("/")[2] if _is_ssh(address) else PurePath(address).name
+    return address.rstrip("/").rpartition("/")[2] if is_ssh(address) else PurePath(address).name
 
 
 def get_parent(address: str) -> str:
-    if not _is_ssh(address):
+    if not is_ssh(address):
         return str(PurePath(address).parent)
     host, _, path = address.removeprefix(SSH_SCHEME).partition("/")
     return f"{SSH_SCHEME}{host}/{path.rstrip('/').rpartition('/')[0]}"
 
 
-def _is_ssh(address: str) -> bool:
+def is_ssh(address: str) -> bool:
     return address.startswith(SSH_SCHEME)
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from everkept.core.files import FileStore
 from everkept.core.sessions import Session
-from everkept.core.text import clip_text
+from everkept.core.text import clip_text, format_count
 from everkept.core.times import Clock
 from everkept.errors import Conflict, EtagMismatch, InvalidInput, NotFound, Refused, escape_name
 from everkept.families.bank.bank_files import (
@@ -24,7 +24,7 @@ from everkept.families.bank.bank_files import (
     find_name,
     write_in_turn,
 )
-from everkept.families.bank.banks import Bank
+from everkept.families.bank.banks import Bank, get_last_part, get_parent
 from everkept.families.bank.model import CURRENT_NAMES, name_versions_folder
 from everkept.values import Value, replace
 
@@ -33,10 +33,12 @@ MAX_BYTES = 8 * 1024 * 1024  # of all versions of one file, compressed; the newe
 MAX_KNOWN_FILES = 1_000  # of one session
 MAX_KNOWN_TEXTS = 32  # of those, files whose content is remembered to show the difference
 MAX_TEXT_BYTES = 64 * 1024  # of a remembered content, compressed
+MAX_NAMED_FILES = 3
 MAX_DIFFERENCE_LINES = 40
 MAX_DIFFERENCE_CHARACTERS = 2_000
 MAX_COMPARED_BYTES = 200_000  # of each side; longer texts take too long to compare
 MIN_ID_CHARACTERS = 4
+ADDRESS_FILE = "bank.address"  # beside the versions of a bank
 
 _VERSION = re.compile(r"([0-9a-f]{16})-(\d+)-([0-9a-f]{16})-([0-9a-f]{16})(?:-([0-9a-f]{16}))?", re.ASCII)
 
@@ -57,6 +59,29 @@ class FileVersion(Value):
     undoes: int | None = None  # time of the write that the write reversed
 
 
+class FileWrite(Value):
+    """One write of a bank's files: the versions before it. `undoes` is the time of the write that it reversed."""
+
+    address: str
+    at: int
+    versions: tuple[FileVersion, ...]
+    is_undone: bool = False
+
+    @property
+    def undoes(self) -> int | None:
+        return self.versions[0].undoes
+
+    @property
+    def summary(self) -> str:
+        return self.describe("Edited" if self.undoes is None else "Restored")
+
+    def describe(self, verb: str) -> str:
+        names = [escape_name(version.name) for version in self.versions]
+        more = f" and {format_count(len(names) - MAX_NAMED_FILES, 'more file')}" if len(names) > MAX_NAMED_FILES else ""
+        place = get_last_part(get_parent(self.address)) or self.address
+        return f"{verb} {', '.join(names[:MAX_NAMED_FILES])}{more} in bank {escape_name(place)}"
+
+
 class FileVersions:
     """The versions of all banks that this installation has written to."""
 
@@ -71,6 +96,8 @@ class FileVersions:
     async def keep(self, address: str, changes: Mapping[str, tuple[bytes, bytes]], undoes: int | None = None) -> None:
         """Keep the old content of files before a write. All of them get the same time."""
         folder = await self._open(address, make=True)
+        if await _read_address(folder) != address:
+            await folder.write(ADDRESS_FILE, address.encode())
         known = {name: await _list_versions(folder, name) for name in changes}
         at = max([self._clock(), *(versions[0].at + 1 for versions in known.values() if versions)])
         for name, (before, after) in changes.items():
@@ -90,16 +117,33 @@ class FileVersions:
         found = await _find_path(bank, name)
         return await _list_versions(await self._open(bank.address), CURRENT_NAMES.get(found, found))
 
-    async def find_last_write(self, bank: Bank) -> list[FileVersion]:
-        """Return the versions before the newest write that is neither undone nor an undo."""
-        folder = await self._open(bank.address)
-        versions: list[FileVersion] = []
+    async def list_writes(self, address: str) -> list[FileWrite]:
+        """Return the writes of a bank whose versions are kept, newest first."""
+        folder = await self._open(address)
+        by_time: dict[int, list[FileVersion]] = {}
         for name in await _list_names(folder):
-            versions += await _list_versions(folder, name)
-        done = {version.undoes for version in versions}
-        standing = [v for v in versions if v.undoes is None and v.at not in done]
-        newest = max((version.at for version in standing), default=None)
-        return sorted((v for v in standing if v.at == newest), key=lambda version: version.name)
+            for version in await _list_versions(folder, name):
+                by_time.setdefault(version.at, []).append(version)
+        done = {version.undoes for versions in by_time.values() for version in versions}
+        writes = sorted(by_time.items(), reverse=True)
+        return [
+            FileWrite(address, at, tuple(sorted(versions, key=lambda version: version.name)), at in done)
+            for at, versions in writes
+        ]
+
+    async def list_addresses(self) -> list[str]:
+        """Return the banks with versions that know their bank."""
+        found: list[str] = []
+        with suppress(NotFound):
+            for bank in await (await self._open_folder("", False)).list():
+                address = await _read_address(await self._open_folder(bank.name, False))
+                found += [address] if address and name_versions_folder(address) == bank.name else []
+        return found
+
+    async def find_last_write(self, bank: Bank) -> FileWrite | None:
+        """Return the newest write that is neither undone nor an undo."""
+        writes = await self.list_writes(bank.address)
+        return next((write for write in writes if write.undoes is None and not write.is_undone), None)
 
     async def read(self, bank: Bank, version: FileVersion) -> bytes:
         folder = await self._open(bank.address)
@@ -114,12 +158,12 @@ class FileVersions:
             )
         return data
 
-    async def undo(self, bank: Bank) -> list[FileVersion]:
-        """Reverse the newest write, and return the versions that its files have again. Raise Conflict if one changed.
+    async def undo(self, bank: Bank, write: FileWrite) -> None:
+        """Reverse a write: its files have their earlier content again. Raise Conflict if one changed since.
 
         The replaced content is kept too. Files that the write created stay.
         """
-        versions = await self.find_last_write(bank)
+        versions = write.versions
         contents = [(version, await self.read(bank, version)) for version in versions]
         bank = self.attach(bank, Session())
 
@@ -135,7 +179,6 @@ class FileVersions:
                 await _write(bank, version.name, data, WriteOptions(undoes=version.at))
 
         await bank.files.run_locked(BANK_LOCK, write_all)
-        return versions
 
     async def restore(self, bank: Bank, name: str, version_id: str | None) -> FileVersion:
         """Write an earlier content of a file, by default the newest. The replaced content is kept too."""
@@ -166,6 +209,14 @@ class FileVersions:
 
     async def _open(self, address: str, *, make: bool = False) -> FileStore:
         return await self._open_folder(name_versions_folder(address), make)
+
+
+async def _read_address(folder: FileStore) -> str:
+    """Return the bank's address in a folder of versions. Empty for a folder of an earlier version."""
+    try:
+        return as_text(await folder.read(ADDRESS_FILE))
+    except NotFound:
+        return ""
 
 
 async def _list_matching(folder: FileStore, is_meant: Callable[[str], object]) -> list[tuple[FileStore, str]]:
