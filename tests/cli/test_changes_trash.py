@@ -100,3 +100,39 @@ def test_a_project_whose_name_is_used_again_is_restored_under_another(everkept: 
     refused = everkept("restore-project", "shop")
     assert "Call `everkept restore-project` and pass another name as --new-name." in refused.err
     assert "old shop" in everkept("restore-project", "shop", "--new-name", "old shop").out
+
+
+def find_project(everkept: Run) -> str:
+    return everkept("where", "--json").json["project"]
+
+
+@pytest.mark.parametrize("ending", [("delete-project", "web", "--yes"), ("archive-project", "web")])
+@pytest.mark.parametrize("restoring", [("undo",), ("restore-project", "web")])
+def test_a_restored_project_is_used_again_in_the_folder_that_chose_it(
+    everkept: Run, repository: Path, ending: tuple[str, ...], restoring: tuple[str, ...]
+) -> None:
+    everkept("remember", "The sky is blue")
+    everkept("create-project", "web")
+    everkept("remember", "The grass is green")
+    assert "its own project again" in everkept(*ending).out
+    assert find_project(everkept) == "shop"
+    assert "This folder now uses project web" in everkept(*restoring).out
+    assert find_project(everkept) == "web"
+    assert "grass" in everkept("list").out
+    everkept("switch-project", "auto")
+    assert find_project(everkept) == "shop"
+
+
+def test_another_choice_is_kept_when_a_project_is_restored(everkept: Run, repository: Path) -> None:
+    everkept("create-project", "web")
+    everkept("delete-project", "web", "--yes")
+    everkept("create-project", "api")
+    everkept("restore-project", "web", "--json")
+    assert find_project(everkept) == "api"
+
+
+def test_undoing_a_creation_ends_the_choice_of_the_folder(everkept: Run, repository: Path) -> None:
+    everkept("create-project", "web")
+    undone = everkept("undo")
+    assert ("its own project again" in undone.out, find_project(everkept)) == (True, "shop")
+    assert "no longer exists" not in everkept("list").err

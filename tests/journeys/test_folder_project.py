@@ -140,8 +140,8 @@ def test_a_folder_whose_project_is_deleted_there_uses_its_own_again_and_says_so(
     told = machine.run(machine.blog, "delete-project", "shop", "--yes")
     assert "This folder uses its own project again" in told.stdout
     assert machine.find_used(machine.blog) == ("blog", "It belongs to this repository.")
-    machine.run(machine.blog, "undo")
-    assert "own project" not in machine.run(machine.blog, "delete-project", "shop", "--yes").stdout
+    assert "This folder now uses project shop" in machine.run(machine.blog, "undo").stdout
+    assert machine.find_served(machine.blog) == "shop"
 
 
 def test_off_turns_off_what_is_used_here(machine: HomeMachine) -> None:

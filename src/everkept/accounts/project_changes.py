@@ -26,6 +26,7 @@ from everkept.accounts.project_events import (
     get_state,
     read_events,
 )
+from everkept.core.folder_project import restore_choices
 from everkept.core.library import Library, SetProjectStatus
 from everkept.core.ports import RecordStore
 from everkept.core.projects import Project, TrashedProject, build_project_error, build_trash_name
@@ -210,6 +211,8 @@ class ProjectChanges:
         except EverkeptError as error:
             await note.withdraw(error)
             raise
+        if after == "active" and events:
+            await restore_choices(self._library, moved, events[-1].name)
         if after == "trash" and moved.is_off:
             # What is said in its folder from now on belongs to another project.
             moved = await self._library.set_off(moved.name, off=False)

@@ -15,6 +15,8 @@ from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console, build_table
 from everkept.cli.runner import confirm, echo, print_json, read_session, run_with_app
 from everkept.cli.tools import format_counts
+from everkept.cli.where import PROJECT_CHOSEN, PROJECT_RELEASED, read_chosen
+from everkept.core.folder_project import end_choice
 from everkept.core.ports import PurgeResult
 from everkept.core.projects import USER_PROJECT, TrashedProject
 from everkept.core.records import Record
@@ -143,11 +145,18 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
             newest = await app.change_log.find_newest_time(chosen, COMMAND_LINE, or_user=True)
             if files := await undo_file_write(app, newest):
                 return files
+        before = await read_chosen(app)
         entry = await app.change_log.undo(change, chosen, COMMAND_LINE, or_user=is_any)
-        if entry.event is None and entry.written is None:
+        if entry.event is not None:
+            if entry.event.before != "active":  # the project is archived again, or in the trash
+                await end_choice(app.library, app.settings.path, entry.event.name)
+            if (now := await read_chosen(app)) != before:
+                told.append(PROJECT_RELEASED if now is None else PROJECT_CHOSEN.format(name=now))
+        elif entry.written is None:
             await update_graph_files(app, [entry.project])
         return entry
 
+    told: list[str] = []
     entry = run_with_app(work, writes=True, **flags)
     if isinstance(entry, FileWrite):
         if as_json:
@@ -159,6 +168,8 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
         print_json({"undone": _build_row(entry, ()) | {"effect": entry.effect}})
     else:
         echo(f"Undid {entry.reference}. {entry.effect}.")
+        for sentence in told:
+            echo(sentence)
 
 
 @click.command()

@@ -30,7 +30,8 @@ from everkept.cli.runner import (
     save_selection,
     to_command_name,
 )
-from everkept.core.folder_project import release_folder
+from everkept.cli.where import PROJECT_CHOSEN, PROJECT_RELEASED, read_chosen
+from everkept.core.folder_project import end_choice, release_folder
 from everkept.core.sessions import Session
 from everkept.core.text import clip_text, format_count
 from everkept.errors import InvalidInput, escape_name
@@ -212,9 +213,8 @@ DEFAULT_WORDS = {
 }
 WORD_ARGUMENT = "word"
 DELETING_TOOL = "delete_project"
-PROJECT_CHOSEN = "This folder now uses project {name} (the assistant's server and hooks too)."
-PROJECT_RELEASED = "This folder uses its own project again (the assistant's server and hooks too)."
 PROJECT_TOOLS = ("switch_project", "archive_project", "restore_project", DELETING_TOOL)
+RESTORING_TOOL = "restore_project"
 ENDING_TOOLS = ("archive_project", DELETING_TOOL)  # the folder's own project is used again
 # What people read in place of the project's data.
 PROJECT_OUTCOMES = {
@@ -291,13 +291,13 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
 
         async def call(app: App) -> tuple[ToolResult, str | None]:
             session = await read_session(app, keeps_bank=not names_bank)
-            before = replace(session)
+            before, chosen = replace(session), await read_chosen(app)
             result = await app.call(session, called or tool.name, arguments)
             await save_selection(app, session, before)
-            if tool.name in ENDING_TOOLS and await release_folder(
-                app.library, app.settings.path, chosen=str(arguments["name"])
-            ):
+            if tool.name in ENDING_TOOLS and await end_choice(app.library, app.settings.path, str(arguments["name"])):
                 return result, PROJECT_RELEASED
+            if tool.name == RESTORING_TOOL and (now := await read_chosen(app)) not in (None, chosen):
+                return result, PROJECT_CHOSEN.format(name=now)
             if session.project is not None:
                 return result, _format_project_choice(session.project, app.settings.project, flags[PROJECT_PARAMETER])
             return result, _format_bank_choice(app, session, before, _is_bank_question(tool, arguments))

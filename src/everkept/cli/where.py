@@ -7,9 +7,11 @@ import click
 from everkept.app.app import App
 from everkept.cli.options import add_common_options
 from everkept.cli.runner import echo, print_json, run_with_app
-from everkept.core.folder_project import FolderProject, explain_folder_project, format_lost, get_choice_key
+from everkept.core.folder_project import FolderProject, explain_folder_project, format_lost, get_choice_key, read_choice
 from everkept.settings import AUTO
 
+PROJECT_CHOSEN = "This folder now uses project {name} (the assistant's server and hooks too)."
+PROJECT_RELEASED = "This folder uses its own project again (the assistant's server and hooks too)."
 FOR_ONE_COMMAND = "For one command, pass `--project NAME`."
 CHANGE_HINT = f"To use another project here, run `everkept switch-project NAME`. {FOR_ONE_COMMAND}"
 RELEASE_HINT = "To use the folder's own project again, run `everkept switch-project auto`."
@@ -48,6 +50,12 @@ def where(as_json: bool, **flags: Any) -> None:
     echo(f"Folder:  {told['folder']}")
     echo(f"Why:     {told['reason']}")
     echo(told["hint"])
+
+
+async def read_chosen(app: App) -> str | None:
+    """Return the project that a command chose for this folder."""
+    choice = await read_choice(app.library, get_choice_key(app.settings.path))
+    return None if choice is None else choice.project
 
 
 def _describe(project: str, folder: str, reason: str, hint: str, *, exists: bool) -> dict[str, Any]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a hook does not load it
     from everkept.core.library import Library
 
 CHOICE_PREFIX = "folder project "  # of notes; a folder follows
+ENDED_PREFIX = "ended folder project "  # of choices that ended with their project; a folder follows
 
 
 class ProjectReader(Protocol):
@@ -159,21 +160,50 @@ async def choose_project(library: "Library", folder: Path | None, name: str) -> 
         await release_folder(library, folder)
         return
     await library.set_note(CHOICE_PREFIX + key, format_choice(FolderChoice(name, own)))
+    await library.set_note(ENDED_PREFIX + key, None)
     if home is not None:
         await library.move_workspace(key, project)
 
 
-async def release_folder(library: "Library", folder: Path | None, *, chosen: str | None = None) -> bool:
-    """Use the folder's own project again, or only if `chosen` is the project that it uses instead.
+async def release_folder(library: "Library", folder: Path | None) -> bool:
+    """Use the folder's own project again. Return whether this changed anything."""
+    key = get_choice_key(folder)
+    choice = await read_choice(library, key)
+    await library.set_note(ENDED_PREFIX + key, None)
+    if choice is None:
+        return False
+    await release_key(library, key, choice)
+    return True
+
+
+async def end_choice(library: "Library", folder: Path | None, ended: str) -> bool:
+    """Use the folder's own project again if it uses the ended one, and note that, so that an undo restores it.
 
     Return whether this changed anything.
     """
     key = get_choice_key(folder)
     choice = await read_choice(library, key)
-    if choice is None or chosen not in (None, choice.project):
+    if choice is None or choice.project != ended:
         return False
+    is_linked = folder is not None and find_workspace(folder) is not None
+    note = json.dumps({**choice._asdict(), "linked": is_linked}, ensure_ascii=False)
+    await library.set_note(ENDED_PREFIX + key, note)
     await release_key(library, key, choice)
     return True
+
+
+async def restore_choices(library: "Library", project: Project, name: str) -> None:
+    """Choose a restored project again for the folders whose choice ended with it. `name` is the one it had then."""
+    for note, value in (await library.list_notes(ENDED_PREFIX)).items():
+        key, ended = note.removeprefix(ENDED_PREFIX), parse_choice(value)
+        if ended is None or ended.project != name or await read_choice(library, key) is not None:
+            continue
+        linked = await library.find_workspace_project(key)
+        own = ended.own if linked is None else linked.name
+        await library.set_note(CHOICE_PREFIX + key, format_choice(FolderChoice(project.name, own)))
+        if (parse_json_object(value) or {}).get("linked"):
+            await library.move_workspace(key, project)
+        await library.set_note(note, None)
 
 
 async def release_key(library: "Library", key: str, choice: FolderChoice) -> None:
