@@ -369,3 +369,17 @@ def test_an_entity_elsewhere_is_not_named_for_filters_that_entities_lack(everkep
     everkept("create-entities", "name=Orders DB", "entity_type=database", "--project", "web")
     assert "Orders DB" in everkept("recall", "orders db").err
     assert "Orders DB" not in everkept("recall", "orders db", "--tag", "net").err
+
+
+@pytest.mark.parametrize(
+    "options", [("--tags", "a,b"), ("--tag", "a", "--tag", "b"), ("--tags", "a", "--tags", " b,"), ("--tag", "a, b")]
+)
+@pytest.mark.parametrize("command", ["remember", "store-memory"])
+def test_tags_are_repeated_or_separated_with_commas(everkept: Run, command: str, options: tuple[str, ...]) -> None:
+    everkept(command, "Tea is in the drawer", *options)
+    [memory] = everkept("list", "--tags", "b,c", "--json").json["memories"]
+    assert sorted(memory["tags"]) == ["a", "b"]
+    everkept("update-memory", memory["id"], "--tags", "c,d")
+    everkept("edit", memory["id"], "--untag", "a,b")
+    [memory] = everkept("list", "--json").json["memories"]
+    assert sorted(memory["tags"]) == ["c", "d"]

@@ -1,16 +1,23 @@
 """Memories for people: remember, recall, edit, pin, forget, context."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from everkept.app.app import App
 from everkept.app.bank import read_author
 from everkept.cli.completion import complete_memories, complete_tags
-from everkept.cli.options import CountRange, add_common_options, join_words, normalize_typed_time, parse_typed_time
+from everkept.cli.options import (
+    CountRange,
+    add_common_options,
+    join_words,
+    normalize_typed_time,
+    parse_typed_time,
+    split_tags,
+)
 from everkept.cli.render import build_console, print_memories
 from everkept.cli.runner import (
     confirm,
@@ -31,6 +38,8 @@ from everkept.families.memories.model import MEMORY
 from everkept.jobs.memory_access import IndexResult
 from everkept.settings import AUTO
 
+FC = TypeVar("FC", bound=Callable[..., Any])
+
 TYPES = ("episodic", "semantic", "procedural", "working")
 SCOPES = ("session", "project", "user")
 STRATEGIES = ("hybrid", "vector", "keyword", "graph")
@@ -42,13 +51,22 @@ scope_option = click.option(
 type_option = click.option(
     "--type", "types", type=click.Choice(TYPES), multiple=True, help="Search only this type. Repeatable. Default: all."
 )
-tag_option = click.option(
-    "--tag",
-    "tags",
-    multiple=True,
-    metavar="TAG",
-    shell_complete=complete_tags,
-    help="Only memories with this tag. Repeatable; any match counts.",
+
+
+def build_tag_option(help_text: str, *names: str) -> Callable[[FC], FC]:
+    """Return an option for tags, which people repeat or separate with commas."""
+    return click.option(
+        *names,
+        multiple=True,
+        metavar="TAG",
+        callback=lambda _context, _parameter, typed: tuple(split_tags(typed)),
+        shell_complete=complete_tags,
+        help=help_text,
+    )
+
+
+tag_option = build_tag_option(
+    "Only memories with one of these tags. Repeatable, or TAG,TAG.", "--tag", "--tags", "tags"
 )
 since_option = click.option(
     "--since", metavar="TIME", help="Only memories from this time on, such as 2026-03-01 or last week."
@@ -62,9 +80,7 @@ until_option = click.option("--until", metavar="TIME", help="Only memories up to
 @click.option("--type", "kind", type=click.Choice(TYPES), default="semantic", show_default=True)
 @click.option("--scope", type=click.Choice(SCOPES), default="project", show_default=True)
 @click.option("--importance", type=click.FloatRange(0, 1), help="Importance from 0 to 1. Default: 0.5.")
-@click.option(
-    "--tag", "tags", multiple=True, metavar="TAG", shell_complete=complete_tags, help="Tag to add. Repeatable."
-)
+@build_tag_option("Tag to add. Repeatable, or TAG,TAG.", "--tag", "--tags", "tags")
 @click.option("--author", help="Name of the person who said it. Default: you, by git's `user.name`.")
 @click.option("--when", "occurred_at", metavar="TIME", help="When it happened. Default: now.")
 @click.option(
@@ -195,12 +211,8 @@ def recall(
 @click.argument("text", nargs=-1)
 @click.option("--content", help="New text, in place of TEXT.")
 @click.option("--importance", type=click.FloatRange(0, 1), help="New importance, from 0 to 1.")
-@click.option(
-    "--tag", "add", multiple=True, metavar="TAG", shell_complete=complete_tags, help="Tag to add. Repeatable."
-)
-@click.option(
-    "--untag", "remove", multiple=True, metavar="TAG", shell_complete=complete_tags, help="Tag to remove. Repeatable."
-)
+@build_tag_option("Tag to add. Repeatable, or TAG,TAG.", "--tag", "--tags", "add")
+@build_tag_option("Tag to remove. Repeatable, or TAG,TAG.", "--untag", "remove")
 def edit(
     as_json: bool,
     memory_id: str,

@@ -68,6 +68,11 @@ def add_common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def split_tags(typed: Sequence[str]) -> list[str]:
+    """Return the tags that people separate with commas."""
+    return [tag.strip() for text in typed for tag in text.split(",") if tag.strip()]
+
+
 STANDARD_INPUT = "-"
 
 

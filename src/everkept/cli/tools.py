@@ -18,7 +18,7 @@ from everkept.cli.completion import (
     complete_projects,
 )
 from everkept.cli.findings import print_found
-from everkept.cli.options import COMMON_SETTINGS, STANDARD_INPUT, add_common_options, read_standard_input
+from everkept.cli.options import COMMON_SETTINGS, STANDARD_INPUT, add_common_options, read_standard_input, split_tags
 from everkept.cli.render import build_console, format_label, render
 from everkept.cli.runner import (
     FULL_SETTINGS,
@@ -49,6 +49,7 @@ COMPLETIONS: dict[str, Completer] = {
     "id": complete_conversations,
 }
 PHRASE_PARAMETERS = ("query", "problem_description")  # several words without quotes
+TAGS_PARAMETER = "tags"
 STREAM_PARAMETER = "content"  # argument whose text may come from standard input
 
 
@@ -70,7 +71,7 @@ def build_click_parameter(parameter: Parameter, complete: Completer | None = Non
         return click.Option([f"--{name}/--no-{name}", parameter.attribute], default=None, help=_format_help(parameter))
     repeated = _is_plain_list(kind)
     return click.Option(
-        [f"--{name}", parameter.attribute],
+        [f"--{name}", *(["--tag"] if parameter.name == TAGS_PARAMETER else []), parameter.attribute],
         type=_get_click_type(get_bare_type(get_args(kind)[0]) if repeated else kind),
         multiple=repeated,
         metavar=None if _is_plain(kind) or repeated else "JSON",
@@ -90,6 +91,10 @@ def build_word_argument(parameter: Parameter, destination: str, complete: Comple
 def parse_argument(parameter: Parameter, value: Any) -> Any:
     """Parse an argument into the value that the tool takes."""
     kind = get_bare_type(parameter.annotation)
+    if parameter.name == TAGS_PARAMETER:
+        texts = [value] if isinstance(value, str) else list(cast(Sequence[str], value))
+        if not any(text.lstrip().startswith(("[", "{")) for text in texts):
+            return split_tags(texts)
     if not parameter.is_required and not _is_plain(kind) and not _is_plain_list(kind):
         return _parse_json(value, parameter.name)
     if parameter.is_required and parameter.name == STREAM_PARAMETER and value == STANDARD_INPUT:
