@@ -17,6 +17,7 @@ from everkept.core.locks import FileLock
 from everkept.core.records import RecordFilter
 from everkept.core.sessions import Session
 from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.hooks.entry import FINISH_SECONDS
 from everkept.hooks.session_end import JobQueue, SessionJob, get_lock_path
 from everkept.hooks.worker import MAX_MEMORY_BYTES
 from everkept.hooks.workspace import read_recent_faults
@@ -163,6 +164,37 @@ async def test_sessions_that_end_at_once_keep_one_process_busy(home: Path, data:
     taken = await past(data)
     assert len([kept for kept in taken.values() if kept[0] == "turn"]) == 4 * AT_ONCE
     assert taken == await past(data.with_name("whole"))
+
+
+SLOW_SETTINGS = """
+import sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "everkept.settings":
+            time.sleep({seconds})
+
+sys.meta_path.insert(0, Slow())
+"""
+
+
+@pytest.mark.thorough
+def test_a_hook_that_is_cut_off_says_so_even_if_its_log_takes_long_to_find(
+    home: Path, data: Path, folder: Path, tmp_path: Path
+) -> None:
+    """As on a busy machine. The assistant never finishes its input."""
+    data.mkdir()
+    (tmp_path / "sitecustomize.py").write_text(SLOW_SETTINGS.format(seconds=2 * FINISH_SECONDS), encoding="utf-8")
+    process = subprocess.Popen(
+        command("hook", "SessionEnd", "--data-dir", data),
+        env=at_home(home) | {"PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with process:
+        assert process.wait(HANG) == 0
+    [fault] = read_recent_faults(data / "hooks")
+    assert (fault.event, fault.reason) == ("SessionEnd", "it took longer than 10.0 s")
 
 
 async def test_a_worker_that_is_killed_again_and_again_ends_as_if_it_never_was(

@@ -16,6 +16,8 @@ from everkept.errors import EverkeptError, InvalidInput
 from everkept.hooks.unhandled import end_after
 
 if TYPE_CHECKING:  # paths and settings take longer to load than most prompts take to read
+    from pathlib import Path
+
     from everkept.hooks.events import Handler, HookAnswer, HookEvent
     from everkept.settings import Settings
 
@@ -62,7 +64,7 @@ def main(argv: Sequence[str]) -> NoReturn:
             answer_event(call)
     except BaseException as error:  # noqa: BLE001
         with suppress(BaseException):
-            log_fault(call, error)
+            FaultLog(call).write(error)
     finally:
         os._exit(0)
 
@@ -161,19 +163,36 @@ def _refuse_mistyped(event: str) -> None:
         raise InvalidInput(f"Event {event!r} does not exist.", hint=f"Use {known[near]}.")
 
 
-def log_fault(call: HookCall, cause: BaseException | str) -> None:
-    """Record a fault in the log of the hooks, if there is a data folder."""
-    from everkept.hooks.workspace import get_hooks_folder, record_fault
-    from everkept.settings import NO_FILE, is_inside_hook, read_settings
+class FaultLog:
+    """The log of the hooks for one call, if there is a data folder. `find` takes long on a busy machine."""
 
-    if is_inside_hook():
-        return
-    settings = None
-    for flags in (call.flags, call.flags | {"config": NO_FILE}):  # the config file may be the cause
-        with suppress(EverkeptError):
-            settings = settings or read_settings(flags)
-    folder = None if settings is None else get_hooks_folder(settings)
-    record_fault(folder, call.event, cause, echo="log_level" in call.flags)
+    def __init__(self, call: HookCall) -> None:
+        self._call = call
+        self._folder: Path | None = None
+        self._is_known = False
+
+    def find(self) -> None:
+        """Find the folder, and load what a line needs."""
+        from everkept.core import times  # noqa: F401
+        from everkept.hooks.workspace import get_hooks_folder
+        from everkept.settings import NO_FILE, is_inside_hook, read_settings
+
+        settings, flags = None, self._call.flags
+        for tried in () if is_inside_hook() else (flags, flags | {"config": NO_FILE}):  # the file may be the cause
+            with suppress(EverkeptError):
+                settings = settings or read_settings(tried)
+        self._folder = None if settings is None else get_hooks_folder(settings)
+        self._is_known = True
+
+    def write(self, cause: BaseException | str) -> None:
+        from everkept.hooks.workspace import record_fault
+        from everkept.settings import is_inside_hook
+
+        if is_inside_hook():
+            return
+        if not self._is_known:
+            self.find()
+        record_fault(self._folder, self._call.event, cause, echo="log_level" in self._call.flags)
 
 
 def _handle_event(event: "HookEvent", call: HookCall) -> "HookAnswer | None":
@@ -253,12 +272,15 @@ def find_time_limit(event: str, client: str) -> float:
 
 def _enforce_time_limit(call: HookCall, writing: Lock) -> None:
     """End the process when its time is up. A blocked read of input or of a locked file cannot be canceled."""
-    limit = find_time_limit(call.event, call.client)
-    sleep(limit)
+    limit, log = find_time_limit(call.event, call.client), FaultLog(call)
+    sleep(limit / 2)
+    # A hook this slow may need the log. In a thread, because the config file may be on a disk that hangs.
+    Thread(target=log.find, daemon=True).start()
+    sleep(limit / 2)
     # The first thread to take the lock decides, so an answer is written whole or not at all.
     if writing.acquire(blocking=False):
         late = f"it took longer than {limit} s"
-        noting = Thread(target=log_fault, args=(call, late), daemon=True)
+        noting = Thread(target=log.write, args=(late,), daemon=True)
         noting.start()
         noting.join(FINISH_SECONDS)
     else:
