@@ -32,6 +32,14 @@ def test_lines_alone_are_imported_again_and_pages_alone_are_for_people(filled: R
     assert not any(name.endswith(".jsonl") for name in list_files(tmp_path / "pages"))
 
 
+def test_pages_and_lines_count_the_same_records_and_links(filled: Run, tmp_path: Path) -> None:
+    filled("create-relations", "from=Orders DB", "relation_type=uses", "to=Orders DB")
+    lines = filled("export", str(tmp_path / "lines"), "--format", "jsonl", "--json").json
+    pages = filled("export", str(tmp_path / "pages"), "--format", "markdown", "--json").json
+    assert (pages["records"], pages["links"]) == (lines["records"], lines["links"])
+    assert pages["records"] == len((tmp_path / "lines/projects/shop/records.jsonl").read_text("utf-8").splitlines())
+
+
 def test_a_vault_is_imported_again_and_not_replaced_once_it_is_edited(filled: Run, tmp_path: Path) -> None:
     vault = tmp_path / "vault"
     assert "notes" in filled("export", str(vault), "--format", "obsidian").out

@@ -39,6 +39,15 @@ def test_properties_name_title_times_and_tags() -> None:
     assert parse("---\r\ntags: [x]\r\n---\r\nbody\r\n").tags == ("x",)
 
 
+def test_a_note_with_endless_properties_is_skipped_and_counted(tmp_path: Path) -> None:
+    lines = "".join(f"key{number}: value\r\n" for number in range(5_000))
+    (tmp_path / "long.md").write_text(f"---\r\n{lines}---\r\nbody", encoding="utf-8", newline="")
+    (tmp_path / "text.md").write_text(f"---\ntitle: Long text\n---\n{lines}", encoding="utf-8", newline="")
+    skipped = Counter[str]()
+    assert [note.title for note in walk_notes(tmp_path, skipped)] == ["Long text"]
+    assert skipped == {"note with properties over 64 KiB": 1}
+
+
 @pytest.mark.parametrize("text", ["---\njust words\n---\nbody", "---\n a: [\n---\nbody", "---\nnever closed"])
 def test_what_is_not_a_mapping_belongs_to_the_text(text: str) -> None:
     assert parse(text).body == text

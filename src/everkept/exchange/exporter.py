@@ -284,10 +284,10 @@ class _ExportWriter:
             self.outcome.records += await self._write_in_format(self.drafts, place, store, project)
             self._progress(self.outcome.records, self._total)
             return
-        if self._parts != "pages":
-            await self._write_lines(library, place, store, project)
+        if self._parts == "pages":
+            await self._write_records(place, store, None, None)  # only counts
         else:
-            self.outcome.records += sum((await store.count_live()).values())
+            await self._write_lines(library, place, store, project)
         if self._parts == "lines":
             return
         if place == HISTORY_FOLDER:
@@ -304,17 +304,21 @@ class _ExportWriter:
         with ExitStack() as files:
             records = files.enter_context(self.drafts.open(f"{place}/{RECORDS_FILE}"))
             links = files.enter_context(self.drafts.open(f"{place}/{LINKS_FILE}"))
-            async for page in _read_pages(store):
-                shown = [record for record in page if self._is_exported(place, record)]
-                await self._write_page(store, shown, records, links)
+            await self._write_records(place, store, records, links)
 
-    async def _write_page(self, store: RecordStore, page: Sequence[Record], records: TextIO, links: TextIO) -> None:
-        found = await store.find_links([r.id for r in page if r.deleted_at is None], direction="out")
-        records.writelines(f"{format_line(record)}\n" for record in page)
-        links.writelines(f"{format_line(link)}\n" for link in found)
-        self.outcome.records += len(page)
-        self.outcome.links += len(found)
-        self._progress(self.outcome.records + self.outcome.links, self._total)
+    async def _write_records(
+        self, place: str, store: RecordStore, records: TextIO | None, links: TextIO | None
+    ) -> None:
+        """Write and count the records and links of a store. Without files, only count them."""
+        async for page in _read_pages(store):
+            shown = [record for record in page if self._is_exported(place, record)]
+            found = await store.find_links([r.id for r in shown if r.deleted_at is None], direction="out")
+            if records is not None and links is not None:
+                records.writelines(f"{format_line(record)}\n" for record in shown)
+                links.writelines(f"{format_line(link)}\n" for link in found)
+            self.outcome.records += len(shown)
+            self.outcome.links += len(found)
+            self._progress(self.outcome.records + self.outcome.links, self._total)
 
     async def _write_conversations(self, store: RecordStore) -> None:
         """Write a page for each conversation, in a folder for each month."""

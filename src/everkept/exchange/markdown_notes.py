@@ -16,11 +16,12 @@ from everkept.values import Value
 
 NOTE_SUFFIX = ".md"
 MAX_NOTE_BYTES = 2 * 1024 * 1024
+MAX_PROPERTIES_CHARACTERS = 64 * 1024  # of a note; a megabyte of YAML takes seconds to parse
 MAX_DEPTH = 20  # nested folders
 LINKS_TO = "links_to"
 NOTE_TYPE = "note"
 OWN_ID_KEY = "everkept-id"
-TASK, TOO_LARGE = "task", "file over 2 MiB"
+TASK, TOO_LARGE, TOO_MANY_PROPERTIES = "task", "file over 2 MiB", "note with properties over 64 KiB"
 _CREATED, _MODIFIED = ("created", "created_at", "date"), ("modified", "updated", "updated_at")
 OMITTED = frozenset(("templates", "node_modules"))  # folders, besides those with a leading dot
 
@@ -89,8 +90,11 @@ def walk_notes(
         if len(raw) > MAX_NOTE_BYTES:
             skipped[TOO_LARGE] += 1
             continue
-        name = PurePosixPath(path.name if root.is_file() else path.relative_to(root).as_posix())
-        yield parse_note(decode_text(raw), name, modified)
+        name, text = PurePosixPath(path.name if root.is_file() else path.relative_to(root).as_posix()), decode_text(raw)
+        if _has_long_properties(text):
+            skipped[TOO_MANY_PROPERTIES] += 1
+            continue
+        yield parse_note(text, name, modified)
 
 
 def _walk_files(folder: Path, omitted: Collection[str], depth: int = 0) -> Iterator[Path]:
@@ -109,7 +113,7 @@ def _walk_files(folder: Path, omitted: Collection[str], depth: int = 0) -> Itera
 
 
 def parse_note(text: str, path: PurePosixPath, modified: int) -> Note:
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = _unify_line_ends(text)
     properties, body = _split_front_matter(text)
     changed = _read_time(properties, _MODIFIED, modified)
     return Note(
@@ -121,6 +125,15 @@ def parse_note(text: str, path: PurePosixPath, modified: int) -> Note:
         created_at=_read_time(properties, _CREATED, changed),
         modified_at=changed,
     )
+
+
+def _has_long_properties(text: str) -> bool:
+    found = _FRONT_MATTER.match(_unify_line_ends(text))
+    return found is not None and found.end() > MAX_PROPERTIES_CHARACTERS
+
+
+def _unify_line_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _read_time(properties: Mapping[str, Any], names: Sequence[str], usual: int) -> int:
