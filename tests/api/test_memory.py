@@ -1,8 +1,10 @@
 """The Python API: `from everkept import Memory, AsyncMemory`."""
 
 import asyncio
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -383,3 +386,40 @@ def test_every_public_name_exists() -> None:
     assert [name for name in everkept.__all__ if getattr(everkept, name, None) is None] == []
     with pytest.raises(AttributeError, match="nothing_such"):
         _ = everkept.nothing_such  # type: ignore[attr-defined]
+
+
+def test_values_in_results_cannot_be_changed_but_copied(memory: Memory) -> None:
+    value = {"likes": ["sushi"], "deep": {"a": 1}}
+    memory.documents.put(("users",), "ada", value)
+    document = memory.documents.get(("users",), "ada")
+    assert document is not None
+    stored: Any = document.value
+    memory.remember("The port is 8443", metadata={"ticket": {"id": 7}})
+    [hit] = memory.recall("port 8443")
+    changes: list[Callable[[], Any]] = [
+        lambda: stored.update(likes=[]),
+        lambda: stored["deep"].pop("a"),
+        lambda: stored["likes"].append("soup"),
+        lambda: cast(Any, hit.metadata)["ticket"].clear(),
+        lambda: cast(Any, hit.why).setdefault("x", 1.0),
+    ]
+    for change in changes:
+        with pytest.raises(TypeError, match="copy"):
+            change()
+    assert (stored, hit.metadata) == (value, {"ticket": {"id": 7}})
+    for copied in (copy.deepcopy(stored), json.loads(json.dumps(stored))):
+        copied["likes"].append("soup")
+        assert copied["likes"] == ["sushi", "soup"]
+    again = pickle.loads(pickle.dumps(document))
+    with pytest.raises(TypeError):
+        again.value["deep"]["a"] = 2
+    assert again == document
+
+
+def test_a_document_is_masked_if_asked_for(memory: Memory) -> None:
+    token = "gh" + "p_" + "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3c"
+    for masked in (False, True):
+        memory.documents.write([DocumentWrite(("ci",), "key", {"texts": [f"uses {token}"]}, masked=masked)])
+        document = memory.documents.get(("ci",), "key")
+        assert document is not None
+        assert (token in str(document.value)) is not masked

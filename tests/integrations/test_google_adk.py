@@ -57,6 +57,13 @@ async def test_what_was_said_is_found_with_author_and_time(service: Any) -> None
     assert await find(service, "quinquereme") == []
 
 
+async def test_a_secret_in_what_was_said_is_masked(memory: AsyncMemory) -> None:
+    service, token = EverkeptMemoryService(memory), "gh" + "p_" + "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3c"
+    await service.add_session_to_memory(session(event("e1", f"CI uses {token} daily")))
+    [entry] = (await service.search_memory(**SHOP_ADA, query="CI uses daily")).memories
+    assert entry.content.parts[0].text == "CI uses [masked: github token] daily"
+
+
 async def test_an_event_is_stored_once_however_often_it_is_added(service: Any) -> None:
     first = event("e1", "Orders are in PostgreSQL")
     await service.add_session_to_memory(session(first))

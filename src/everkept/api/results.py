@@ -1,9 +1,10 @@
-"""What the methods of the Python API return. All types are frozen."""
+"""What the methods of the Python API return. All types and the mappings in them are frozen."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, cast
 
+from everkept.api.frozen import freeze_mapping
 from everkept.core.records import Record
 from everkept.core.times import format_iso
 from everkept.families.documents.document import DocumentWrite as DocumentWrite
@@ -82,13 +83,13 @@ class Hit(Value):
             automatic=bool(facts.get("automatic")),
             forgotten=bool(facts.get("forgotten")),
             superseded_by=facts.get("superseded_by"),
-            source=facts.get("source") or {},
-            metadata=facts.get("metadata") or {},
+            source=freeze_mapping(facts.get("source") or {}),
+            metadata=freeze_mapping(facts.get("metadata") or {}),
             related=tuple(
                 Related(each["name"], each["type"], each["relationship"])
                 for each in cast(Sequence[Facts], facts.get("related_entities") or ())
             ),
-            why=facts.get("why") or {},
+            why=freeze_mapping(facts.get("why") or {}),
         )
 
 
@@ -323,7 +324,7 @@ class Document(Value):
     @classmethod
     def from_stored(cls, stored: StoredDocument) -> "Document":
         created_at, updated_at = (parse_moment(format_iso(at)) for at in (stored.created_at, stored.updated_at))
-        return cls(stored.namespace, stored.key, stored.value, created_at, updated_at, stored.score)
+        return cls(stored.namespace, stored.key, freeze_mapping(stored.value), created_at, updated_at, stored.score)
 
 
 class AddedTurns(Value):

@@ -53,15 +53,14 @@ type_option = click.option(
 )
 
 
+def _split_tags(_context: click.Context, _parameter: click.Parameter, typed: Sequence[str]) -> tuple[str, ...]:
+    return tuple(split_tags(typed))
+
+
 def build_tag_option(help_text: str, *names: str) -> Callable[[FC], FC]:
     """Return an option for tags, which people repeat or separate with commas."""
     return click.option(
-        *names,
-        multiple=True,
-        metavar="TAG",
-        callback=lambda _context, _parameter, typed: tuple(split_tags(typed)),
-        shell_complete=complete_tags,
-        help=help_text,
+        *names, multiple=True, metavar="TAG", callback=_split_tags, shell_complete=complete_tags, help=help_text
     )
 
 

@@ -1,5 +1,6 @@
 """A memory service for Google's Agent Development Kit: `EverkeptMemoryService`."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -27,7 +28,8 @@ def open_memory_service(uri: str, **_: Any) -> "EverkeptMemoryService":
 class EverkeptMemoryService(BaseMemoryService):
     """Memories of agents in an open memory, apart for each app and user.
 
-    What a session says is stored once per event, however often the session is added. Only text is kept.
+    What a session says is stored once per event, however often the session is added. Only text is kept, with its
+    secrets masked.
     """
 
     def __init__(self, memory: AsyncMemory, *, max_results: int = MAX_RESULTS) -> None:
@@ -116,7 +118,7 @@ def _build_writes(namespace: Sequence[str], entries: Sequence[MemoryEntry]) -> I
                 "timestamp": entry.timestamp,
                 "metadata": entry.custom_metadata,
             }
-            yield DocumentWrite(namespace, entry.id or uuid4().hex, value, "\n".join(texts))
+            yield DocumentWrite(namespace, entry.id or uuid4().hex, value, "\n".join(texts), masked=True)
 
 
 def _build_entry(found: Document) -> MemoryEntry:
@@ -126,5 +128,5 @@ def _build_entry(found: Document) -> MemoryEntry:
         content=Content(role=value["role"], parts=[Part(text=text) for text in value["texts"]]),
         author=value["author"],
         timestamp=value["timestamp"],
-        custom_metadata=dict(value["metadata"]),
+        custom_metadata=copy.deepcopy(value["metadata"]),
     )

@@ -1,6 +1,7 @@
 """A store for LangGraph: `EverkeptStore` keeps its items as documents of a project."""
 
 import asyncio
+import copy
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -108,7 +109,7 @@ class EverkeptStore(BaseStore):
 
 def _describe(found: Document) -> dict[str, Any]:
     return {
-        "value": dict(found.value),
+        "value": copy.deepcopy(found.value),  # plain, because graphs may change it
         "key": found.key,
         "namespace": found.namespace,
         "created_at": found.created_at,

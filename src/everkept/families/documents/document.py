@@ -33,7 +33,8 @@ class DocumentWrite(Value):
     """A document to store, or to delete if `value` is None.
 
     `text` is searched; None stands for all texts of the value, and an empty text hides the document from queries.
-    `ttl` is its lifetime in minutes since it was last written or read.
+    `ttl` is its lifetime in minutes since it was last written or read. With `masked`, secrets in the value are masked
+    like those in memories.
     """
 
     namespace: Sequence[str]
@@ -41,6 +42,7 @@ class DocumentWrite(Value):
     value: Mapping[str, Any] | None
     text: str | None = None
     ttl: float | None = None
+    masked: bool = False
 
 
 class StoredDocument(Value):

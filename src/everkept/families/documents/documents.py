@@ -88,7 +88,7 @@ class Documents:
         for write in writes:
             path = format_path(write.namespace)
             check_key(write.key)
-            values = None if write.value is None else await self._mask_text(build_values(write, path))
+            values = None if write.value is None else await self._mask_secrets_in(build_values(write, path), write)
             wanted[compute_document_id(path, write.key)] = values
         is_storing = any(values is not None for values in wanted.values())
         store = await (self._choice.open_to_write if is_storing else self._choice.open_to_read)(call, None)
@@ -171,10 +171,15 @@ class Documents:
 
         return await retry(attempt)
 
-    async def _mask_text(self, values: dict[str, Any]) -> dict[str, Any]:
+    async def _mask_secrets_in(self, values: dict[str, Any], write: DocumentWrite) -> dict[str, Any]:
+        """Mask the searchable text, and the value if the write asks for it."""
         text: str = values["text"]
         masker = Masker(enabled=self._mask_secrets)
-        return {**values, "text": await mask_apart(len(text), lambda: masker.mask(text))}
+        masked = {**values, "text": await mask_apart(len(text), lambda: masker.mask(text))}
+        if not write.masked:
+            return masked
+        facets = await mask_apart(len(str(values["facets"])), lambda: masker.mask_json(values["facets"]))
+        return {**masked, "facets": facets}
 
     async def _rank(
         self, store: RecordStore, where: RecordFilter, query: str | None
