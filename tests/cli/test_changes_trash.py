@@ -123,6 +123,13 @@ def test_a_restored_project_is_used_again_in_the_folder_that_chose_it(
     assert find_project(everkept) == "shop"
 
 
+def test_the_answer_of_a_deletion_names_commands(everkept: Run) -> None:
+    everkept("create-project", "web")
+    told = everkept("delete-project", "web", "--yes").out
+    assert "run `everkept restore-project" in told
+    assert "restore_project" not in told
+
+
 def test_another_choice_is_kept_when_a_project_is_restored(everkept: Run, repository: Path) -> None:
     everkept("create-project", "web")
     everkept("delete-project", "web", "--yes")

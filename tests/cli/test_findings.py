@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.cli.plain_text import to_plain_text
+from everkept.language.plain_text import to_plain_text
 from server_processes import HANG, command, environment
 
 Run = Callable[..., Any]
@@ -130,6 +130,17 @@ def test_results_wrap_between_words(talked: Run, columns: int) -> None:
 
 def test_names_with_underscores_are_not_markup() -> None:
     assert to_plain_text("**Call** `__init__` in __main__.py") == "Call __init__ in __main__.py"
+
+
+def test_a_link_shows_its_words_and_its_address(everkept: Run, repository: Path) -> None:
+    assert (
+        to_plain_text("see [the *notes*](http://x/y) and [[Orders DB]]")
+        == "see the notes (http://x/y) and [[Orders DB]]"
+    )
+    everkept("remember", "We deploy on **Fridays**, see [notes](http://x)")
+    for words in (("log",), ("timeline",), ("list",), ("recall", "deploy fridays"), ("undo",)):
+        shown = " ".join(everkept(*words).out.split())
+        assert "We deploy on Fridays, see notes (http://x)" in shown, words
 
 
 @given(st.text("a*_`#> \n~", max_size=60))

@@ -9,6 +9,7 @@ from everkept.core.text import clip_text, format_count
 from everkept.families.memories.lifecycle import PROMOTING_TOOL
 from everkept.families.memories.memory_identity import MEMORY, SESSION, get_title
 from everkept.families.memories.model import SUPERSEDED_BY
+from everkept.language.plain_text import strip_markup
 from everkept.values import Value, replace
 
 PURGE_TOOL = "purge"
@@ -141,7 +142,7 @@ class _ChangeSummarizer:
         if "text" in before:
             verb = "Summarized" if item.kind == SESSION else "Edited"
             verb = "Restored the earlier text of" if change.undoes else verb
-            return replace(item, verb=verb, name=f'"{clip_text(after["text"], MAX_TEXT_CHARACTERS)}"')
+            return replace(item, verb=verb, name=f'"{clip_text(strip_markup(after["text"]), MAX_TEXT_CHARACTERS)}"')
         if before.get("name") and before["name"] != after["name"]:
             names = f"{clip_text(before['name'], MAX_TEXT_CHARACTERS)} to {after['name']}"
             return replace(item, verb="Renamed", name=names)
@@ -151,7 +152,11 @@ class _ChangeSummarizer:
 
     def _get_name(self, record_id: str) -> str:
         record = self._records.get(record_id)
-        return clip_text((record and get_title(record)) or record_id, MAX_TEXT_CHARACTERS)
+        if record is None:
+            return record_id
+        title = get_title(record)
+        is_name = record.name and record.kind != MEMORY
+        return clip_text((title if is_name else strip_markup(title)) or record_id, MAX_TEXT_CHARACTERS)
 
 
 def _describe_kinds(kinds: Mapping[tuple[int, str], Sequence[_EditedItem]]) -> list[str]:

@@ -9,7 +9,6 @@ from rich.text import Text
 
 from everkept.app.app import App
 from everkept.cli.options import CountRange, add_common_options
-from everkept.cli.plain_text import strip_markup, to_plain_text
 from everkept.cli.render import build_console, highlight, print_details, print_item
 from everkept.cli.runner import print_json, read_session, require_project, run_with_app, to_command_words
 from everkept.core.short_ids import shorten_ids
@@ -17,6 +16,7 @@ from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_ago, format_local, parse_time, read_clock
 from everkept.errors import InvalidInput
 from everkept.families.memories.memory_identity import MEMORY_PREFIX
+from everkept.language.plain_text import strip_markup, to_plain_text
 
 Row = Mapping[str, Any]
 

@@ -12,12 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from everkept.cli.plain_text import to_plain_text
 from everkept.cli.runner import replace_controls, to_command_words
 from everkept.core.short_ids import shorten_ids
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import format_ago, format_local, parse_time, read_clock
 from everkept.families.memories.memory_identity import MEMORY_PREFIX
+from everkept.language.plain_text import to_plain_text
 from everkept.language.telling_words import list_stems
 from everkept.retrieval.excerpts import StemSearch, select_excerpt
 from everkept.tools.tool import ToolResult

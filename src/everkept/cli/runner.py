@@ -43,6 +43,7 @@ SELECTION_NOTES = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.
 
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(127, 160)}  # JSON escapes the others itself
 _TOOL_NAME = re.compile(r"`?\b([a-z]+(?:_[a-z]+)+)\b`?")
+_CALL = re.compile(r"\b[Cc]all(?= `everkept )")
 _ARGUMENT = re.compile(r"(?<!setting )`(project|all_projects|supersedes|new_name)`")
 # Tools with a command that people know by another name.
 _COMMANDS = {"recall_memories": "recall", "store_memory": "remember", "unified_memory_search": "find"}
@@ -202,7 +203,8 @@ def to_command_words(hint: str) -> str:
         known = {tool.name for tool in App(read_settings(FULL_SETTINGS)).tools}
     except EverkeptError:  # the settings may be the fault
         return hint
-    return _TOOL_NAME.sub(lambda word: f"`everkept {_get_command(word[1])}`" if word[1] in known else word[0], hint)
+    hint = _TOOL_NAME.sub(lambda word: f"`everkept {_get_command(word[1])}`" if word[1] in known else word[0], hint)
+    return _CALL.sub(lambda word: "Run" if word[0] == "Call" else "run", hint)
 
 
 def to_command_name(tool: str) -> str:

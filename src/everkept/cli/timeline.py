@@ -21,6 +21,7 @@ from everkept.errors import InvalidInput
 
 MAX_CHANGES = 10_000
 READ_FACTOR = 4  # between two reads of the log
+UNKNOWN_PLACE = "memory bank"  # stands for the writes of a bank without a project
 YOU = "you"  # stands for the changes of memories that belong to no project
 
 
@@ -121,4 +122,4 @@ def _count_projects(entries: Sequence[ChangeLogEntry]) -> str:
 
 
 def _name_place(entry: ChangeLogEntry) -> str:
-    return YOU if entry.project == USER_PROJECT else entry.project
+    return YOU if entry.project == USER_PROJECT else entry.project or UNKNOWN_PLACE

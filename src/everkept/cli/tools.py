@@ -29,6 +29,7 @@ from everkept.cli.runner import (
     run_with_app,
     save_selection,
     to_command_name,
+    to_command_words,
 )
 from everkept.cli.where import PROJECT_CHOSEN, PROJECT_RELEASED, read_chosen
 from everkept.core.folder_project import end_choice, release_folder
@@ -317,6 +318,8 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
         else:
             if tool.name in PROJECT_OUTCOMES:
                 _print_project_outcome(tool.name, result.facts)
+            elif tool.name == DELETING_TOOL and result.sentence:
+                echo(to_command_words(result.sentence))
             else:
                 render(result, _get_query(arguments))
             if note is not None:

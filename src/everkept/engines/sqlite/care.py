@@ -64,14 +64,20 @@ def _find_deleted_files(folder: Path) -> list[tuple[int, str]]:
     """
     found: set[tuple[int, str]] = set()
     start, end = f"{folder.resolve()}/", ".db (deleted)"
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
+    for link in _list_open_files():
         try:
             target = str(link.readlink())
-        except OSError:  # another user's, or closed since then
+        except OSError:  # closed since then
             continue
         if target.startswith(start) and target.endswith(end):
             found.add((int(link.parts[2]), target.removeprefix(start).removesuffix(" (deleted)")))
     return sorted(found)
+
+
+def _list_open_files() -> Iterator[Path]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # another user's process, or one that has ended
+            yield from list((process / "fd").iterdir())
 
 
 def _report_leftover(check: str, path: Path, what: str) -> DoctorFinding:
