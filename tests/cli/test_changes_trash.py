@@ -98,7 +98,7 @@ def test_a_project_whose_name_is_used_again_is_restored_under_another(everkept: 
     everkept("delete-project", "shop", "--yes")
     everkept("create-project", "shop")
     refused = everkept("restore-project", "shop")
-    assert "Call `everkept restore-project` and pass another name as --new-name." in refused.err
+    assert "Run `everkept restore-project` and pass another name as --new-name." in refused.err
     assert "old shop" in everkept("restore-project", "shop", "--new-name", "old shop").out
 
 

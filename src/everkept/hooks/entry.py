@@ -172,8 +172,7 @@ class FaultLog:
         self._is_known = False
 
     def find(self) -> None:
-        """Find the folder, and load what a line needs."""
-        from everkept.core import times  # noqa: F401
+        """Find the folder, and load most of what a line needs."""
         from everkept.hooks.workspace import get_hooks_folder
         from everkept.settings import NO_FILE, is_inside_hook, read_settings
 
