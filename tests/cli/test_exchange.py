@@ -24,7 +24,7 @@ def test_what_is_exported_is_taken_in_somewhere_else(
     assert "of 1 project" in told.out
     monkeypatch.setenv("EVERKEPT_DATA_DIR", str(tmp_path / "elsewhere"))
     assert "Added 1 record" in everkept("import", str(folder)).out
-    assert "1 were there already" in everkept("import", str(folder)).out
+    assert "updated 0, 1 unchanged" in everkept("import", str(folder)).out
     found = everkept("list", "--project", "shop", "--json").json["memories"]
     assert [memory["content"] for memory in found] == ["We deploy on Fridays"]
 

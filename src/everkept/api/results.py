@@ -1,10 +1,10 @@
 """What the methods of the Python API return. All types and the mappings in them are frozen."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, NoReturn, TypeAlias, cast
 
-from everkept.api.frozen import freeze_mapping
 from everkept.core.records import Record
 from everkept.core.times import format_iso
 from everkept.families.documents.document import DocumentWrite as DocumentWrite
@@ -20,6 +20,49 @@ Strategy: TypeAlias = Literal["hybrid", "keyword", "vector", "graph"]
 
 # An answer of a tool, as JSON.
 Facts: TypeAlias = Mapping[str, Any]
+
+
+def freeze(value: Any) -> Any:
+    """Return a JSON value with frozen mappings and lists at every depth."""
+    if isinstance(value, dict):
+        return FrozenDict({name: freeze(each) for name, each in cast(dict[str, Any], value).items()})
+    if isinstance(value, list):
+        return FrozenList(map(freeze, cast(list[Any], value)))
+    return value
+
+
+def freeze_mapping(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], freeze(dict(value)))
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError("A result cannot be changed. Change a copy of it, such as copy.deepcopy(value).")
+
+
+class FrozenDict(dict[str, Any]):
+    """Mapping of a result. A deep copy is a plain `dict`."""
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
+        return {name: copy.deepcopy(value, memo) for name, value in self.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return freeze, (copy.deepcopy(self),)
+
+
+class FrozenList(list[Any]):
+    """List of a result. A deep copy is a plain `list`."""
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        return [copy.deepcopy(value, memo) for value in self]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return freeze, (copy.deepcopy(self),)
 
 
 class Related(Value):

@@ -167,8 +167,8 @@ def folder(as_json: bool, folder: Path, no_folders: bool, yes: bool, same: tuple
         return
     echo(
         f"Added {format_count(outcome.records, 'record')} and "
-        f"{format_count(outcome.links, 'link')}, "
-        f"changed {outcome.updated}; {outcome.unchanged} were there already."
+        f"{format_count(outcome.links, 'link')}; "
+        f"updated {outcome.updated:,}, {outcome.unchanged:,} unchanged."
     )
     print_kept(outcome, (outcome.left_out, "skipped: excluded, memory off, or parent missing"))
     if outcome.off:
