@@ -68,7 +68,7 @@ export async function show(main, first) {
     },
     draw: (node) => h("div", { class: `row shared ${node === drawing.chosen ? "chosen" : ""}` },
       h("a", { class: "open line-of-text", href: address(outline.ids[node]), onclick: (/** @type {Event} */ event) => { event.preventDefault(); choose(node); } }, ...text(outline.names[node])),
-      h("div", { class: "meta" }, h("span", { class: "line-of-text" }, ...text(outline.types[outline.type_of[node]])), h("span", { class: "number" }, count(outline.degrees[node], "link")))),
+      h("div", { class: "meta" }, h("span", { class: "line-of-text" }, ...text(outline.types[outline.type_of[node]])), h("span", { class: "number" }, count(outline.degrees[node], "relation")))),
     whenEmpty: () => empty("Entities and relations appear here when an assistant adds some, or when you do.", 'everkept create-entities "Shop API:service"'),
   });
   fill(twin, rows.node);
