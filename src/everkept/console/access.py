@@ -2,11 +2,14 @@
 
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from everkept.accounts.grants import hash_secret
+from everkept.transports.guard import is_loopback
+from everkept.transports.trusted_proxies import parse_ip_address
 from everkept.values import Value
 
 CODE_SECONDS = 60.0  # an unused code is void afterwards
@@ -14,9 +17,10 @@ IDLE_SECONDS = 30 * 60.0
 MAX_SECONDS = 12 * 3600.0  # of a session
 MAX_CODES = 100  # unused at the same time; the oldest is dropped
 MAX_SESSIONS = 100
-LOOPBACK = "127.0.0.1"
-TABLE = Path("/proc/net/tcp")  # the open connections, each with its user
-_LOCAL, _USER = 1, 7  # columns
+TABLES = {Path("/proc/net/tcp"): 4, Path("/proc/net/tcp6"): 6}  # the open connections, each with its user
+MAPPED_PREFIX = bytes(10) + b"\xff\xff"  # of an IPv4 address in IPv6 form
+_STATE, _USER = 3, 7  # columns
+_ESTABLISHED = "01"
 
 
 class _OpenSession(Value, frozen=False):
@@ -75,23 +79,40 @@ def _drop_oldest(kept: dict[str, float] | dict[str, _OpenSession], most: int) ->
         del kept[next(iter(kept))]
 
 
-def is_stranger(client: tuple[str, int] | None) -> bool:
-    """Return whether the connection of this address belongs to another user of this machine, but not to root.
+def is_stranger(client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> bool:
+    """Return whether the connection between these ends belongs to another user of this machine, but not to root.
 
     Linux shows other users the arguments of a browser, so also the code of the page. Elsewhere, the system hides them.
     """
-    if client is None or client[0] != LOOPBACK or not hasattr(os, "geteuid"):
+    if client is None or server is None or not hasattr(os, "geteuid"):
         return False
-    user = _find_user(client[1])
-    return user is not None and user not in (os.geteuid(), 0)
+    theirs = _find_connection(client, server)
+    if theirs is None:
+        # Another machine's, a proxy's, or one whose client has left; or the system does not tell.
+        return is_loopback(client[0]) and _find_connection(server, client) is not None
+    user = int(theirs[_USER])
+    # Once its program has left, a connection is shown as root's.
+    return theirs[_STATE] != _ESTABLISHED or user not in (os.geteuid(), 0)
 
 
-def _find_user(port: int) -> int | None:
-    """Return the user of a connection from the loopback address, or None if the system does not tell."""
-    try:
-        lines = TABLE.read_text("ascii").splitlines()[1:]
-    except OSError:
-        return None
-    own = f"0100007F:{port:04X}"
-    rows = (line.split() for line in lines)
-    return next((int(row[_USER]) for row in rows if row[_LOCAL] == own), None)
+def _find_connection(end: tuple[str, int | None], other: tuple[str, int | None]) -> list[str] | None:
+    """Return the columns of a connection that a program of this machine has open at `end`."""
+    for table, version in TABLES.items():
+        ends = " ".join(_format_end(address, port or 0, version) for address, port in (end, other))
+        try:
+            found = next((line for line in table.read_text("ascii").splitlines() if f" {ends} " in line), None)
+        except OSError:
+            continue
+        if found is not None:
+            return found.split()
+    return None
+
+
+def _format_end(address: str, port: int, version: int) -> str:
+    """Return one end in the form of the tables. A program may use a socket of IPv6 for an address of IPv4."""
+    parsed = parse_ip_address(address.partition("%")[0])
+    if parsed is None or (parsed.version, version) == (6, 4):
+        return "none"
+    packed = parsed.packed if parsed.version == version else MAPPED_PREFIX + parsed.packed
+    words = (int.from_bytes(packed[start : start + 4], sys.byteorder) for start in range(0, len(packed), 4))
+    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

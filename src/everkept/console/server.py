@@ -153,7 +153,7 @@ class ConsoleServer:
 
     async def _begin_session(self, exchange: Exchange, body: JSON) -> None:
         code = body.get("code")
-        if is_stranger(exchange.scope.get("client")):
+        if is_stranger(exchange.scope.get("client"), exchange.scope.get("server")):
             raise RequestRejected(Refusal(403, "This code is for another user of this machine."))
         token = self._access.redeem_code(code) if isinstance(code, str) else None
         if token is None:
