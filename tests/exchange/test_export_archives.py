@@ -1,6 +1,7 @@
 """Files of an export: which are found, and what is refused."""
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 
@@ -76,3 +77,24 @@ def test_an_item_of_very_many_values_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="2,000,000 values"):
         list(one.read_items())
     assert len(list(two.read_items())) == 1
+
+
+def test_an_archive_of_many_files_takes_steps_in_proportion(tmp_path: Path) -> None:
+    few, many = (_count_calls(write_zip(tmp_path / f"{n}.zip", {f"{i}.json": [i] for i in range(n)})) for n in (50, 400))
+    assert many < 10 * few
+
+
+def _count_calls(path: Path) -> int:
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        for file in list_export_files(path):
+            assert len(list(file.read_items())) == 1
+    finally:
+        sys.setprofile(None)
+    return calls

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from everkept.core.disk import open_regular
-from everkept.core.zip_files import open_zip
+from everkept.core.zip_files import open_member, open_zip
 from everkept.errors import InvalidInput
 from everkept.exchange.foreign import NOTHING_IMPORTED
 from everkept.exchange.json_files import JsonItem, NotJsonItems, read_json_items
@@ -27,9 +27,13 @@ class ExportFile(Value):
     """JSON file of an export, in an archive if it has a `member`."""
 
     path: Path
-    member: str | None
+    info: zipfile.ZipInfo | None
     size: int
     modified: int  # time of the file or its archive
+
+    @property
+    def member(self) -> str | None:
+        return None if self.info is None else self.info.filename
 
     @property
     def name(self) -> str:
@@ -61,10 +65,10 @@ class ExportFile(Value):
         """Open the file. Raise InvalidInput if it cannot be read, also for errors of its reader."""
         try:
             with open_regular(self.path) as file:
-                if self.member is None:
+                if self.info is None:
                     yield file
                 else:
-                    with open_zip(file) as archive, archive.open(self.member) as content:
+                    with open_member(file, self.info) as content:
                         yield content
         except (NotJsonItems, OSError, *_ARCHIVE_ERRORS) as error:
             raise _build_unreadable_error(self.place, error) from error
@@ -92,7 +96,7 @@ def _list_files(path: Path) -> Iterator[ExportFile]:
                 parts = Path(info.filename).parts
                 if info.filename.lower().endswith(_JSON_SUFFIX) and _IGNORED_FOLDER not in parts:
                     _check_compression(info)
-                    yield ExportFile(path, info.filename, info.file_size, about.st_mtime_ns // 1_000)
+                    yield ExportFile(path, info, info.file_size, about.st_mtime_ns // 1_000)
     except (OSError, *_ARCHIVE_ERRORS) as error:
         raise _build_unreadable_error(str(path), error) from error
 
