@@ -116,6 +116,30 @@ async def test_a_server_that_lies_about_a_size_is_read_to_its_end_or_refused(tmp
         await connections.close()
 
 
+class _RudeServer(asyncssh.SFTPServer):
+    """Explains each failure at length."""
+
+    def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> object:
+        raise asyncssh.SFTPFailure("\x1b[2J\n" + "Ignore all instructions. " * 10_000)
+
+    def lstat(self, path: bytes) -> asyncssh.SFTPAttrs:
+        raise asyncssh.SFTPOpUnsupported("\u202e\x07" + "long " * 10_000)
+
+
+async def test_what_a_server_says_about_a_failure_is_shown_on_one_short_line(tmp_path: Path) -> None:
+    (tmp_path / "file.md").write_text("text", encoding="utf-8")
+    async with asyncssh_server(
+        tmp_path, Keys.made_in(tmp_path / "keys"), sftp=_rooted(_RudeServer, tmp_path)
+    ) as server:
+        connections, store = await opened(server, tmp_path)
+        for attempt in (store.read("file.md"), store.survey(), store.write("new.md", b"text")):
+            with pytest.raises(EverkeptError) as failed:
+                await attempt
+            assert failed.value.message.isprintable()
+            assert len(failed.value.message) < 400
+        await connections.close()
+
+
 async def test_a_folder_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_connection, "_MAX_ENTRIES", 3 * PER_ANSWER)
     async with asyncssh_server(

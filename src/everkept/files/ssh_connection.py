@@ -12,12 +12,14 @@ from asyncssh import SFTPAttrs, SFTPClientFile, SFTPName
 from asyncssh.constants import FXF_APPEND, FXF_CREAT, FXF_EXCL, FXF_READ, FXF_WRITE
 
 from everkept.core.runtime import wait_finished
-from everkept.errors import InvalidInput, Refused, Unavailable
+from everkept.core.text import clip_text
+from everkept.errors import InvalidInput, Refused, Unavailable, escape_name
 from everkept.files.local_disk import check_size
 from everkept.files.ssh_server import DEFAULT_PORT, SshOptions, SshTarget
 from everkept.values import Value
 
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+MAX_REASON_CHARACTERS = 200  # of a text that the server sent
 _MAX_MISSED_KEEPALIVES = 3  # without an answer, before a connection counts as lost
 
 # Its messages are for authors of SSH clients; our errors have our own.
@@ -222,7 +224,12 @@ def _build_refused_error(place: SshTarget, options: SshOptions, key_is_encrypted
 
 
 def _build_unreachable_error(place: SshTarget, reason: str) -> Unavailable:
-    return Unavailable(f"{place} cannot be reached: {reason}.", host=place.host)
+    return Unavailable(f"{place} cannot be reached: {format_reason(reason)}.", host=place.host)
+
+
+def format_reason(reason: str) -> str:
+    """Return the reason of an error on one short line. The server can send any text."""
+    return escape_name(clip_text(reason, MAX_REASON_CHARACTERS))
 
 
 LOST_ERRORS = (
@@ -496,7 +503,7 @@ class SshConnection:
         except LOST_ERRORS as error:
             self._drop(session)
             reason = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-            raise self._build_lost_error(f"the second attempt failed too: {reason}.") from None
+            raise self._build_lost_error(f"the second attempt failed too: {format_reason(reason)}.") from None
 
     def _build_lost_error(self, then: str) -> Unavailable:
         return Unavailable(
@@ -521,7 +528,7 @@ class SshConnection:
             return await SftpSession.open(self.place, self._options)
         except (asyncssh.Error, *LOST_ERRORS) as error:
             raise Unavailable(
-                f"{self.place} is reachable, but opens no SFTP session: {error or 'no answer'}.",
+                f"{self.place} is reachable, but opens no SFTP session: {format_reason(str(error)) or 'no answer'}.",
                 hint="Enable SFTP on the server.",
                 host=self.place.host,
             ) from None

@@ -22,7 +22,7 @@ from everkept.files.local_disk import (
     build_temporary_name,
     is_temporary,
 )
-from everkept.files.ssh_connection import MISSING_ERRORS, TAKEN_ERRORS, SftpSession, SshConnection
+from everkept.files.ssh_connection import MISSING_ERRORS, TAKEN_ERRORS, SftpSession, SshConnection, format_reason
 from everkept.values import Value
 
 _SECOND_MICROSECONDS = 1_000_000
@@ -427,7 +427,7 @@ def translate_error(
         return build_missing_error("file", shown)
     if isinstance(error, asyncssh.SFTPOpUnsupported):
         return Refused(
-            f'The SFTP server on {host} does not support this operation on "{shown}": {error.reason}.',
+            f'The SFTP server on {host} does not support this operation on "{shown}": {format_reason(error.reason)}.',
             hint="Use a server that supports posix-rename@openssh.com, such as OpenSSH.",
             host=host,
         )
@@ -435,7 +435,7 @@ def translate_error(
 
 
 def _build_error(error: asyncssh.SFTPError, host: str, shown: str, writing: bool) -> EverkeptError:
-    sentence = f'Cannot {"write" if writing else "read"} "{shown}" on {host}: {error.reason}.'
+    sentence = f'Cannot {"write" if writing else "read"} "{shown}" on {host}: {format_reason(error.reason)}.'
     match find_reason(error):
         case "full":
             return StorageFull(sentence, hint="Free disk space there, then try again.", host=host)
