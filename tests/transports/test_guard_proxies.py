@@ -44,6 +44,8 @@ async def test_what_is_no_address_is_not_taken(told: str) -> None:
 
 async def test_an_address_of_ipv6_is_one() -> None:
     assert await seen("fd00::/8", "fd00::1", "2001:DB8::7") == "2001:db8::7"
+    # A zone means something only on the machine of the proxy, and may be any text.
+    assert await seen("fd00::/8", "fd00::1", "fe80::7%\x1b[2Jany text") == "fe80::7"
 
 
 @pytest.mark.parametrize("trusted", ["proxy.example", "10.0.0.5/8", "*", "10.0.0.5, all"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import jwt
 import pytest
+from jwt.algorithms import RSAAlgorithm
 
 from asgi_client import asked
 from clocks import Clock
@@ -206,6 +207,11 @@ async def test_malformed_keys_beside_good_ones_are_ignored(provider: OpenIdProvi
         provider.overrides["/jwks"] = (200, {"keys": [{**good, **change}, good]})
         oauth = OAuthServer(provider.issuer, RESOURCE, RESOURCE, ProviderKeys(provider.issuer, clock))
         assert await oauth.find_subject(provider.sign(aud=RESOURCE)) == "anna-7", change
+    private = {**json.loads(RSAAlgorithm.to_jwk(provider.key)), "kid": provider.key_id, "alg": "RS256"}
+    provider.overrides["/jwks"] = (200, {"keys": [private]})
+    oauth = OAuthServer(provider.issuer, RESOURCE, RESOURCE, ProviderKeys(provider.issuer, clock))
+    with pytest.raises(Unavailable, match="no key for signatures"):
+        await oauth.find_subject(provider.sign(aud=RESOURCE))
 
 
 UNUSABLE: list[tuple[str, tuple[int, Any]]] = [

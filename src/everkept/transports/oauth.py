@@ -254,7 +254,8 @@ def _parse_key(entry: dict[str, Any]) -> "jwt.PyJWK | None":
     """Return a key for signatures, or None if it has another purpose, or is of a kind that is unknown here."""
     try:
         key = jwt.PyJWK(entry)
-        is_usable = key.algorithm_name in ALGORITHMS and isinstance(entry.get("kid"), str | None)
+        # A private key, published by mistake, cannot check a signature.
+        is_usable = key.algorithm_name in ALGORITHMS and isinstance(entry.get("kid"), str | None) and "d" not in entry
     except (jwt.PyJWTError, TypeError, ValueError, NotImplementedError):
         return None
     return key if is_usable else None

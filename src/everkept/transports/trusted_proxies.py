@@ -74,7 +74,8 @@ def _list_forwarded(scope: Message, headers: Mapping[str, str]) -> list[str]:
 
 
 def _parse_forwarded(text: str) -> Address | None:
-    """Return the address of an entry. Some proxies add a port, and brackets to IPv6."""
+    """Return the address of an entry, without its zone. Some proxies add a port, and brackets to IPv6."""
+    text = text.partition("%")[0]
     if text.startswith("["):
         return parse_ip_address(text[1:].partition("]")[0])
     return parse_ip_address(text.partition(":")[0] if text.count(":") == 1 else text)
