@@ -63,6 +63,7 @@ class SelftestConnection:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
         )
         self._requests = 0
+        self._is_killed = False
         self.answers = 0
         self.least_answers = 1 + random.expovariate(1 / LIFE_CALLS)  # before it is killed
         self.waiting_since: float | None = None
@@ -106,10 +107,11 @@ class SelftestConnection:
         return cast(JSON, answer["result"])
 
     def kill(self) -> bool:
-        """Kill the server without cleanup. Return False if it had ended."""
-        is_running = self._process.poll() is None
+        """Kill the server without cleanup. Return False if it had ended or was killed before."""
+        is_first = not self._is_killed and self._process.poll() is None
+        self._is_killed = True
         self._process.kill()
-        return is_running
+        return is_first
 
     def close(self) -> None:
         """End the server as a client does, by closing its input. Kill it if it does not end."""
