@@ -81,6 +81,7 @@ class Case:
             neighbours=[[(at[n], f) for n, f in self.signs.neighbours[number] if n in at] for number in left],
             author=select(self.signs.author),
             date=select(self.signs.date),
+            asking=select(self.signs.asking),
         )
         return Case(self.conversation, self.question, signs, select(self.records), select(self.keys))
 

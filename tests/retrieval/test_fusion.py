@@ -159,6 +159,20 @@ def test_of_two_neighbours_the_one_that_counts_more_lifts() -> None:
     assert after == pytest.approx(2 * before)
 
 
+def test_a_record_that_asks_counts_a_little_less() -> None:
+    some = replace(alone(keyword=[4.0, 4.0, 2.0]), asking=[True, False, True])
+    asks, tells, half = sums(some, SignalWeights())
+    assert tells > asks > 0.9 * tells
+    assert asks == pytest.approx(2 * half)
+    assert sums(some, SignalWeights(neighbour=0)) == [1.0, 1.0, 0.5]
+
+
+def test_half_of_the_words_count_less_than_half_if_the_meaning_is_known() -> None:
+    some = alone(keyword=[4.0, 2.0], cosine=[0.5, 0.5])
+    whole, half = compute_relevance(some, SignalWeights())["keyword"]
+    assert 0 < half < 0.4 * whole
+
+
 def test_an_author_and_a_date_lift_and_never_exclude() -> None:
     some = replace(alone(keyword=[4.0, 2.0, 2.0]), author=[0.0, 1.0, 0.0], date=[0.0, 0.0, 1.0])
     first, second, third = sums(some, SignalWeights())

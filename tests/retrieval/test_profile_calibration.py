@@ -7,7 +7,7 @@ from everkept.retrieval.profile import QueryFit, compute_nearness, compute_query
 from memory_shelf import memory
 
 UNIT = st.floats(0, 1)
-FITS = st.builds(QueryFit, st.none() | st.floats(-2, 4), UNIT)
+FITS = st.builds(QueryFit, st.none() | st.floats(-2, 4), UNIT, st.integers(0, 300))
 
 
 @given(FITS, UNIT, UNIT)
@@ -28,6 +28,14 @@ def test_neither_words_nor_meaning_make_an_answer_improbable() -> None:
     assert QueryFit(1.0, 0.5).compute_probability(1) > 0.3
     assert QueryFit(0.0, 1.0).compute_probability(1) > 0.5
     assert QueryFit(None, 1.0).compute_probability(1) > 0.5
+
+
+def test_a_near_text_is_more_probable_among_few_and_a_far_one_is_not() -> None:
+    assert QueryFit(0.6, 0.3).compute_probability(1) < 0.2
+    assert QueryFit(0.6, 0.3, compared=3).compute_probability(1) > 0.5
+    assert QueryFit(0.6, 0.3, compared=3).compute_probability(0.3) < 0.05
+    assert QueryFit(0.1, 0.0, compared=3).compute_probability(1) < 0.05
+    assert QueryFit(None, 0.3, compared=3).compute_probability(1) == QueryFit(None, 0.3).compute_probability(1)
 
 
 @given(st.floats(0.001, 0.999), st.floats(-2, 2))

@@ -104,6 +104,17 @@ async def test_a_turn_is_lifted_by_the_one_beside_it(shelf: Shelf) -> None:
     assert "neighbour" not in found.hits[2].why
 
 
+async def test_the_answer_to_a_question_is_lifted_more_than_what_follows_a_statement(shelf: Shelf) -> None:
+    await shelf.put(
+        memory("The summer party?", session="s", position=1),
+        memory("At the lake", session="s", position=2),
+        memory("The summer party.", session="t", position=1),
+        memory("At the pool", session="t", position=2),
+    )
+    found = {hit.record.text: hit for hit in (await shelf.search("where is the summer party")).hits}
+    assert found["At the lake"].why["neighbour"] > found["At the pool"].why["neighbour"] > 0
+
+
 async def test_importance_and_freshness_decide_between_equals(shelf: Shelf) -> None:
     await shelf.put(
         memory("the port is 8081", importance=0.2),

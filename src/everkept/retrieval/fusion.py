@@ -17,6 +17,7 @@ FAR_SHARE, FLOOR_LEVELS = 1 / 3, (Level("unrelated", 0.75), Level("unrelated", 0
 SURE_LEVEL = Level("answers", 0.1)  # at this level a text is usually about the query
 RANGE_LEVELS = Level("unrelated", 0.5), Level("unrelated", 0.99)  # candidates of a large store spread twice as far
 WORDS_CONFIDENCE = 0.7  # if words match but the meaning differs
+ASKING_FACTOR = 0.95  # of a record that asks, because answers are sought
 STRETCH_PER_ACCESS = 0.2  # of its half-life, for each time that a record was returned
 MAX_STRETCH = 5.0
 
@@ -46,7 +47,7 @@ class CandidateSignals(Value):
 
     None in a column means no signal: not found by words, or no vector yet. None instead of a column means that the
     query does not ask for it. `neighbours` holds the numbers of the candidates next to each one, and how much they
-    count. Without `limits` there are no cosines.
+    count. `asking` marks the candidates that ask something. Without `limits` there are no cosines.
     """
 
     keyword: Column
@@ -56,6 +57,7 @@ class CandidateSignals(Value):
     date: Sequence[float] | None = None
     closeness: Sequence[float] | None = None
     limits: NearnessLimits | None = None
+    asking: Sequence[bool] | None = None
 
 
 def compute_relevance(signs: CandidateSignals, parts: SignalWeights, fusion: Fusion = "scores") -> Columns:
@@ -68,6 +70,8 @@ def compute_relevance(signs: CandidateSignals, parts: SignalWeights, fusion: Fus
         keyword, meaning = scale_by_rank(signs.keyword), scale_by_rank(signs.cosine)
     else:
         keyword, meaning = scale_by_best(signs.keyword), scale_by_range(signs.cosine, signs.limits)
+        if parts.meaning and any(meaning):
+            keyword = [None if share is None else share**parts.word_power for share in keyword]
     columns: dict[str, tuple[float, Column | None]] = {
         "keyword": (parts.keyword, keyword if any(keyword) else None),
         "meaning": (parts.meaning, meaning if any(meaning) else None),
@@ -85,7 +89,13 @@ def compute_relevance(signs: CandidateSignals, parts: SignalWeights, fusion: Fus
         return {"keyword": [0.0] * len(keyword)}
     if fusion == "scores" and "meaning" in found and "keyword" in found:
         _judge_by_words(found["keyword"], keyword, meaning, parts.meaning / whole)
-    return _lift_by_neighbours(found, signs.neighbours, parts.neighbour)
+    lifted = _lift_by_neighbours(found, signs.neighbours, parts.neighbour)
+    if signs.asking is None or not parts.neighbour:
+        return lifted
+    return {
+        name: [ASKING_FACTOR * value if asks else value for value, asks in zip(column, signs.asking, strict=True)]
+        for name, column in lifted.items()
+    }
 
 
 def scale_by_confidence(columns: Columns, signs: CandidateSignals) -> Columns:

@@ -24,6 +24,7 @@ from everkept.values import Value, field, replace
 # A nearness of 0 is that of texts with nothing in common, 1 that of a question and its answer.
 FAR_LEVEL, NEAR_LEVEL = Level("unrelated", 0.5), Level("answers", 0.5)
 
+SMALL_POOL, LARGE_POOL = 3, 128  # records that a query compares; the curves were fitted to sizes between them
 MAX_NEARNESS = 1.2  # beyond it, the questions that the curves were fitted to show nothing
 
 
@@ -34,13 +35,15 @@ class Curve(Value):
     share: float  # of the best relevance
     nearness: float  # of the nearest record
     coverage: float  # share of the words of the query that the best record has
+    fewness: float  # of the nearest record, if very few records were compared
 
-    def compute_log_odds(self, share: float, nearness: float, coverage: float) -> float:
-        return self.base + self.share * share + self.nearness * nearness + self.coverage * coverage
+    def compute_log_odds(self, share: float, nearness: float, coverage: float, fewness: float) -> float:
+        by_nearness = self.nearness * nearness + self.fewness * fewness * share * max(nearness, 0.0)
+        return self.base + self.share * share + by_nearness + self.coverage * coverage
 
 
-BY_MEANING = Curve(base=-15.6, share=10.1, nearness=4.1, coverage=2.0)
-BY_WORDS = Curve(base=-10.8, share=7.2, nearness=0.0, coverage=4.7)  # if the best record has no embedding
+BY_MEANING = Curve(base=-15.6, share=10.1, nearness=4.1, coverage=2.0, fewness=7.3)
+BY_WORDS = Curve(base=-10.8, share=7.2, nearness=0.0, coverage=4.7, fewness=0.0)  # if the best record has no embedding
 
 
 class QueryFit(Value):
@@ -48,13 +51,16 @@ class QueryFit(Value):
 
     nearness: float | None  # None without an embedding
     coverage: float
+    compared: int = LARGE_POOL  # records
 
     def compute_probability(self, share: float) -> float:
         """Return the probability that a record answers that has this share of the best relevance."""
         curve = BY_WORDS if self.nearness is None else BY_MEANING
         # A text with most of the words, such as the name of a file, answers even if its meaning differs.
         nearness = min(max(self.nearness or 0.0, 2 * self.coverage - 1), MAX_NEARNESS)
-        return 1 / (1 + math.exp(-curve.compute_log_odds(share, nearness, self.coverage)))
+        # Among few records, an unrelated one is seldom near by chance, so nearness says more.
+        fewness = 1 - math.log(min(max(self.compared, SMALL_POOL), LARGE_POOL)) / math.log(LARGE_POOL)
+        return 1 / (1 + math.exp(-curve.compute_log_odds(share, nearness, self.coverage, fewness)))
 
 
 def compute_nearness(cosine: float, background: Background) -> float:
@@ -108,6 +114,7 @@ class SignalWeights(Value):
     date: float = 0.38
     neighbour: float = 0.3  # share of its best neighbor's relevance that a record gets on top
     closeness: float = 0.6  # for records that the graph leads to
+    word_power: float = 1.5  # above 1, a record with half of the words counts less than half as much as one with all
 
 
 class Priors(Value):

@@ -9,6 +9,7 @@ from everkept.core.sessions import Session, ToolCall
 from everkept.errors import StoreBusy
 from everkept.families.history.model import DECISION
 from everkept.families.history.search_answers import UnifiedAnswer, UnifiedResult
+from everkept.retrieval.profile import QueryFit
 from everkept.tools.schema import build_value_schema, to_json
 from records import DAY_ONE
 from unified_search import Everything, Told
@@ -92,7 +93,7 @@ async def test_a_phrase_finds_the_code_and_a_question_the_turn_around_it(told: E
 
 
 async def test_a_good_memory_comes_before_a_turn_with_one_of_the_words(told: Everything) -> None:
-    good = memory("The helper of the blog lives in Lisbon.", 0.6)
+    good = memory("The helper of the blog lives in Lisbon.", QueryFit(1.0, 1.0, compared=3).compute_probability(1.0))
     answer = await told("where does the helper of the blog live", Told("memories", [good]))
     assert answer.results[0].id == "m1"
 

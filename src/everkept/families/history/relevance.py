@@ -33,7 +33,7 @@ SIMILAR_PROFILE = SearchProfile(
     weights=Weights(context=0.5),
     reading="any",
     strategy="hybrid",
-    parts=SignalWeights(keyword=0.4, meaning=0.4, author=0.0, date=0.1, neighbour=0.2),
+    parts=SignalWeights(keyword=0.4, meaning=0.4, author=0.0, date=0.1, neighbour=0.2, word_power=1.0),
 )
 # A name in code matches exactly or not at all. Its author and time matter little.
 CODE_PROFILE = SearchProfile(
@@ -41,7 +41,7 @@ CODE_PROFILE = SearchProfile(
     weights=Weights(name=3.0, context=0.25),
     reading="any",
     strategy="hybrid",
-    parts=SignalWeights(keyword=0.5, meaning=0.4, author=0.05, date=0.1, neighbour=0.0),
+    parts=SignalWeights(keyword=0.5, meaning=0.4, author=0.05, date=0.1, neighbour=0.0, word_power=1.0),
 )
 
 BUCKET_WIDTH = 0.1  # scores in one bucket count as equal
