@@ -54,7 +54,9 @@ function drawRail() {
   fill(rail,
     h("div", { class: "brand" }, h("img", { src: "/console/favicon.svg", alt: "" }), h("span", null, "Everkept")),
     listPages().map((each) => h("a", { href: place(each.name), "aria-current": each.name === current ? "page" : null, title: each.title }, icon(each.name), h("span", null, each.title))));
-  rail.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  // Without `scrollIntoView`, which moves the page too.
+  const link = /** @type {HTMLElement | null} */ (rail.querySelector("[aria-current]"));
+  if (link) rail.scrollTo(link.offsetLeft - (rail.clientWidth - link.offsetWidth) / 2, link.offsetTop - rail.clientHeight / 2);
 }
 
 function drawProjects() {

@@ -31,7 +31,7 @@ export async function show(main) {
     list.classList.toggle("panel", projects.length > 0);
     if (!projects.length) return empty("Each folder you work in gets a project automatically. You can also create one.", "everkept create-project shop");
     return h("table", { class: "grid" },
-      h("thead", null, h("tr", null, ["Project", "State", "Memories", "Entities", "Size", "Created", ""].map((each) => h("th", { scope: "col", class: COUNTED.has(each) ? "number" : null }, each || h("span", { class: "unseen" }, "Actions"))))),
+      h("thead", null, h("tr", null, ["Project", "State", "Memories", "Entities", "Size", "Created", ""].filter((each) => isOwner() || !COUNTED.has(each)).map((each) => h("th", { scope: "col", class: COUNTED.has(each) ? "number" : null }, each || h("span", { class: "unseen" }, "Actions"))))),
       h("tbody", null, projects.map((project) => drawRow(project, /** @type {any} */ (sizes.get(project.name)), refresh))));
   });
   await refresh();
@@ -58,9 +58,11 @@ function drawRow(project, size, after) {
   return h("tr", null,
     h("td", null, h("a", { href: place("memories"), onclick: () => chooseProject(name) }, ...text(name)), project.description ? h("p", { class: "mute small" }, ...text(project.description)) : null),
     h("td", null, h("span", { class: `badge ${state === "active" ? "good" : "warn"}` }, state)),
-    h("td", { class: "number" }, size?.memories?.toLocaleString() ?? ""),
-    h("td", { class: "number" }, size?.entities?.toLocaleString() ?? ""),
-    h("td", { class: "number" }, size ? formatSize(size.size_bytes) : ""),
+    isOwner() ? [
+      h("td", { class: "number" }, size?.memories?.toLocaleString() ?? ""),
+      h("td", { class: "number" }, size?.entities?.toLocaleString() ?? ""),
+      h("td", { class: "number" }, size ? formatSize(size.size_bytes) : ""),
+    ] : null,
     h("td", null, age(project.created_at)),
     h("td", null, server.read_only ? null : h("div", { class: "line tight end" },
       project.off
