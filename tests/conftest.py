@@ -128,6 +128,7 @@ def anyio_backend() -> str:
 def no_config_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own settings, and git's, must not decide what a test sees."""
     monkeypatch.setenv("EVERKEPT_CONFIG", "none")
+    monkeypatch.setenv("EVERKEPT_RECALL_TIME_LIMIT", "60")  # a busy machine must not make an answer shorter
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
 

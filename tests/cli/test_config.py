@@ -70,7 +70,7 @@ def test_every_line_of_a_new_file_can_be_switched_on(written: Path, everkept: Ru
     assert len(entries) > 10
     write(written, "\n".join(entries))
     assert everkept("config").status == 0
-    assert settings(everkept)["recall_time_limit"][1].startswith("config file")
+    assert settings(everkept)["prompt_token_budget"][1].startswith("config file")
 
 
 def test_a_file_is_not_overwritten_unless_that_is_asked_for(written: Path, everkept: Run) -> None:

@@ -30,7 +30,6 @@ def talked(everkept: Run, tmp_path: Path, home_without_clients: Path, monkeypatc
     """A conversation is imported, and a memory and an entity are stored."""
     (tmp_path / "shop" / ".git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "shop")
-    monkeypatch.setenv("EVERKEPT_RECALL_TIME_LIMIT", str(HANG))  # a busy machine must not make an answer shorter
     turns = [("Ada", "How do we limit logins?"), ("assistant", ANSWER)]
     lines = [
         {

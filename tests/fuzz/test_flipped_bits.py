@@ -144,3 +144,16 @@ def test_a_server_says_which_damage_explains_an_unexpected_error(
     assert told in said
     assert StoreDamaged.code in said
     assert "nternal error" not in said
+
+
+@pytest.mark.parametrize("column", [b"longest_ms", b"milliseconds"], ids=["counts of calls", "searches"])
+def test_a_server_ends_without_an_error_if_it_cannot_store_what_it_counted(whole: Path, column: bytes) -> None:
+    place = whole.with_name("place")
+    shutil.copytree(whole, place)
+    path = place / "data" / "_meta.db"
+    data = path.read_bytes()
+    assert column in data
+    path.write_bytes(data.replace(column, column[:-1] + b"x"))
+    said = json.dumps(read_everything(place))
+    shutil.rmtree(place)
+    assert "nternal error" not in said

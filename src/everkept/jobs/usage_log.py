@@ -273,7 +273,7 @@ class BatchedAccesses:
             store, counts = self._counts.popitem()
             try:
                 await store.note_accesses(counts, self._clock())
-            except EverkeptError as error:
+            except Exception as error:  # noqa: BLE001 - damaged data may raise any error, also while the server ends
                 log.info("access counts not stored: %s", error)  # the read itself must succeed
 
 
@@ -340,7 +340,7 @@ class BatchedSearches:
             batch = list(self._waiting)
             try:
                 await self._library.add_searches(batch)
-            except EverkeptError as error:
+            except Exception as error:  # noqa: BLE001 - see BatchedAccesses
                 log.info("searches not stored: %s", error)  # the search itself must succeed
             finally:
                 del self._waiting[: len(batch)]
@@ -395,7 +395,7 @@ class BatchedUsage:
         taken, batch = len(self._waiting), sum_usage(self._waiting)
         try:
             await self._stored().add_usage(batch)
-        except EverkeptError as error:
+        except Exception as error:  # noqa: BLE001 - see BatchedAccesses
             self._waiting[:taken] = batch  # one count per tool, however long the failure lasts
             if not self._has_failed:
                 log.warning("gateway call counts not stored: %s", error)
