@@ -97,6 +97,52 @@ async def test_the_log_of_an_account_does_not_contain_projects_of_others(open_co
     assert [each.status for each in await console.app.library.list_projects()] == ["active", "active"]
 
 
+async def test_an_account_does_not_reach_the_sessions_of_others_in_a_shared_project(open_console: OpenConsole) -> None:
+    console = open_console(project="shop")
+    await _fill(console)
+    owner, shop = console.begin(), await console.app.library.get_project("shop")
+    tokens = {name: (await console.app.accounts.create_token(name, ""))[1] for name in ("anna", "ben")}
+    for name in tokens:
+        await console.app.accounts.grant(name, shop, "write")
+    stored: list[str] = []
+    for token in (owner, tokens["ben"]):
+        made = await console.call(
+            token,
+            "store_memory",
+            content=f"Hidden thought {len(stored)}",
+            scope="session",
+            session_id="one",
+            project="shop",
+            related_entities=["Redis"],
+        )
+        stored.append(made["memory_id"])
+    anna = tokens["anna"]
+    [entity] = (await console.call(anna, "find_entities", project="shop", text="Redis"))["entities"]
+    seen = [
+        await console.call(anna, "list_changes", project="shop"),
+        *[await console.call(anna, "read_change", change=f"shop:{number}") for number in (1, 2)],
+        await console.call(anna, "read_graph_entity", project="shop", entity_id=entity["id"]),
+        await console.call(anna, "recall_memories", query="hidden thought", session_id="one", project="shop"),
+    ]
+    assert "not_found" not in seen
+    assert "Hidden" not in json.dumps(seen)
+    for memory in stored:
+        changes: dict[str, dict[str, Any]] = {
+            "change_memories": {"memory_ids": [memory], "forgotten": True},
+            "forget_memory": {"memory_id": memory, "project": "shop"},
+            "update_memory": {"memory_id": memory, "content": "Changed", "project": "shop"},
+            "store_memory": {"supersedes": memory, "content": "Changed", "project": "shop"},
+        }
+        for tool, arguments in changes.items():
+            assert await console.call(anna, tool, **arguments) == "not_found", tool
+    owners = await console.call(owner, "list_memories", project="shop")
+    assert sorted(each["content"] for each in owners["memories"]) == ["Hidden thought 0", "Hidden thought 1"]
+    own = {"query": "hidden thought", "session_id": "one", "project": "shop"}
+    for token, text in ((owner, "Hidden thought 0"), (tokens["ben"], "Hidden thought 1")):
+        found = await console.call(token, "recall_memories", **own)
+        assert [each["content"] for each in found["memories"]] == [text]
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "change_memories": {"memory_ids": []},
     "create_account_token": {"account": "eve"},

@@ -80,7 +80,9 @@ def test_an_item_of_very_many_values_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_archive_of_many_files_takes_steps_in_proportion(tmp_path: Path) -> None:
-    few, many = (_count_calls(write_zip(tmp_path / f"{n}.zip", {f"{i}.json": [i] for i in range(n)})) for n in (50, 400))
+    few, many = (
+        _count_calls(write_zip(tmp_path / f"{n}.zip", {f"{i}.json": [i] for i in range(n)})) for n in (50, 400)
+    )
     assert many < 10 * few
 
 

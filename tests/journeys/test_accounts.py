@@ -109,7 +109,7 @@ async def test_the_end_of_a_server_sums_up_each_accounts_sessions(app: App) -> N
     await app.end_sessions()
     for name, said in (("anna", "redis"), ("bob", "invoices")):
         _, store = await app.library.open(f"team ({name})")
-        [summary] = await store.get(["s1"])
+        [summary] = await store.get([f"{name} s1"])
         assert said in summary.text
         [newest] = await store.read_changes(limit=1, newest_first=True)
         assert newest.client == name

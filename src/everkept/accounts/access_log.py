@@ -31,7 +31,7 @@ MAX_FILES = 4  # of one account, and of the owner
 FLOOD_LINES = 120  # of one account in a minute; each call beyond them is added to a sum
 MAX_IDS = 500  # ids that one line lists; `count` has the total
 MAX_NAME_CHARACTERS = 100  # of a name that the caller gave
-MAX_ID_CHARACTERS = 40
+MAX_ID_CHARACTERS = 81  # the longest is of a session: its account, and its own id
 LOCK_SECONDS = 5.0  # wait for another process that holds the lock
 BEGUN_OUTCOME = "begun"  # logged before a call that may change something
 LISTENING_OUTCOME = "listening"  # an open event stream, which returns no records
@@ -41,7 +41,7 @@ _ROTATED_FILES = "access-*.jsonl"
 _LOCK_FILE = "access.lock"
 _ACCOUNTS_FOLDER = "accounts"
 _MINUTE = 60_000_000
-_TAIL_BYTES = 64 * 1024  # no line is longer
+_TAIL_BYTES = 128 * 1024  # no line is longer
 MAX_SUM_NAMES = 10  # of tools, projects or outcomes in the line of a sum
 MORE_NAMES = "…"
 

@@ -8,6 +8,7 @@ from everkept.core.records import Change, Edit, Record, RecordLink, Ref
 from everkept.core.text import clip_text, format_count
 from everkept.families.memories.lifecycle import PROMOTING_TOOL
 from everkept.families.memories.memory_identity import MEMORY, SESSION, get_title
+from everkept.families.memories.memory_record import is_hidden_session
 from everkept.families.memories.model import SUPERSEDED_BY
 from everkept.language.plain_text import strip_markup
 from everkept.values import Value, replace
@@ -139,7 +140,7 @@ class _ChangeSummarizer:
             return _EditedItem(verb, "", self._get_name(item.id), item.id)
         if SUPERSEDED_BY in new and SUPERSEDED_BY not in old:
             return replace(item, verb="Replaced")
-        if "text" in before:
+        if "text" in before and not is_hidden_session(self._records[item.id]):
             verb = "Summarized" if item.kind == SESSION else "Edited"
             verb = "Restored the earlier text of" if change.undoes else verb
             return replace(item, verb=verb, name=f'"{clip_text(strip_markup(after["text"]), MAX_TEXT_CHARACTERS)}"')
@@ -154,6 +155,8 @@ class _ChangeSummarizer:
         record = self._records.get(record_id)
         if record is None:
             return record_id
+        if is_hidden_session(record):
+            return "…"
         title = get_title(record)
         is_name = record.name and record.kind != MEMORY
         return clip_text((title if is_name else strip_markup(title)) or record_id, MAX_TEXT_CHARACTERS)

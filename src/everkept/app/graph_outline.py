@@ -7,6 +7,7 @@ from everkept.core.answers import Hops
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, RecordFilter, RecordLink
 from everkept.errors import NotFound
+from everkept.families.memories.memory_record import is_hidden_session
 from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.values import Value
 
@@ -104,6 +105,6 @@ async def read_entity(store: RecordStore, entity_id: str) -> EntityDetails:
             continue
         if other.kind == ENTITY:
             relations.append((link, other))
-        else:
+        elif not is_hidden_session(other):
             memories.append(other)
     return EntityDetails(found[0], observations, relations, memories)

@@ -17,7 +17,7 @@ from everkept.core.text import format_count
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput, NotFound, ProjectOff
 from everkept.families.memories.lifecycle import build_forget_steps
-from everkept.families.memories.memory_record import change_tags, clear_automatic
+from everkept.families.memories.memory_record import change_tags, clear_automatic, is_hidden_session
 from everkept.families.memories.model import (
     AUTOMATIC,
     DEFAULT_IMPORTANCE,
@@ -253,7 +253,8 @@ async def change_memories(
     places: dict[str, list[str]] = {}
     for name, store in stores.items():
         known = {each for ids_there in places.values() for each in ids_there}
-        there = [each.id for each in await store.get(ids, include_deleted=True) if each.kind == MEMORY]
+        found = await store.get(ids, include_deleted=True)
+        there = [each.id for each in found if each.kind == MEMORY and not is_hidden_session(each)]
         places[name] = [each for each in there if each not in known]
     if missing := set(ids).difference(*places.values()):
         raise NotFound("memory", min(missing), hint="It may be in a project that is off, or was purged.")

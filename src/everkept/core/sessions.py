@@ -210,13 +210,16 @@ def note_used_project(name: str) -> None:
 def choose_conversation(session: Session, given: str | None, default: str | None) -> str | None:
     """Return the conversation of a call: the one it names, otherwise that of the process or of the connection. Return
     None if the connection has none.
+
+    That of an account begins with its name, so that no account reaches a conversation of another or of the owner.
     """
-    if given is not None:
-        return given.strip()
-    if default is not None:
-        return default
     converses = session.stateful and session.is_conversation
-    return f"session:{session.id}" if converses else None
+    chosen = default if given is None else given.strip()
+    chosen = f"session:{session.id}" if chosen is None and converses else chosen
+    account = get_acting_account()
+    if account is None or not chosen:
+        return chosen
+    return f"{account.name} {chosen.removeprefix(f'{account.name} ')}"
 
 
 async def ignore_progress(_done: float, _total: float | None, _message: str | None) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Delete, Insert, Record, RecordLink, Step, Update
+from everkept.core.records import SESSION_SCOPE, Delete, Insert, Record, RecordLink, Step, Update
+from everkept.core.sessions import get_acting_account
 from everkept.core.text import compute_name_key
 from everkept.errors import InvalidInput
 from everkept.families.memories.memory_identity import (
@@ -63,6 +64,11 @@ class Amendment(Value):
     metadata: Mapping[str, Any] | None = None
     entities: EntityChange | None = None
     pinned: bool | None = None
+
+
+def is_hidden_session(record: Record) -> bool:
+    """Return whether it is a memory of a session, which a page or list does not show to an account."""
+    return record.kind == MEMORY and record.scope == SESSION_SCOPE and get_acting_account() is not None
 
 
 def compute_amendment(record: Record, amendment: Amendment) -> dict[str, FieldValues]:

@@ -39,7 +39,8 @@ class MemoryStores:
         self._choice = choice
         self._library = library
         self._project = project
-        self._session = session
+        # A command of the owner sees the memories of all sessions.
+        self._session = NO_SESSION if session is None and get_acting_account() is not None else session
         self._opened: RecordStore | None = None
         self._opening = asyncio.Lock()
         self.clock = clock
