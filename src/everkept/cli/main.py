@@ -78,7 +78,7 @@ COMMAND_GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "remember": ("memories:remember", "Store a memory."),
         "recall": ("memories:recall", "Search memories and show why each one matched."),
         "list": ("memory_lists:list_", "List memories, newest first."),
-        "history-of": ("memory_versions:history_of", "Show every version of a memory."),
+        "history-of": ("memory_lists:history_of", "Show every version of a memory."),
         "edit": ("memories:edit", "Change a memory's text, importance or tags."),
         "pin": ("memories:pin", "Keep a memory from fading."),
         "forget": ("memories:forget", "Hide a memory from recall."),

@@ -16,13 +16,11 @@ from everkept.accounts.grants import hash_secret
 from everkept.app.app import App
 from everkept.app.memory_table import open_stores
 from everkept.console.access import MAX_SESSIONS, ConsoleAccess, is_stranger
-from everkept.console.care_tools import CarePageTools
 from everkept.console.graph_tools import GraphPageTools
-from everkept.console.history_tools import HistoryPageTools
 from everkept.console.log_tools import LogPageTools
 from everkept.console.markdown_tools import MarkdownPageTools
-from everkept.console.memory_tools import MemoryPageTools
-from everkept.console.overview_tools import OverviewPageTools
+from everkept.console.memory_tools import HistoryPageTools, MemoryPageTools
+from everkept.console.overview_tools import CarePageTools, OverviewPageTools
 from everkept.console.page_states import PageStates
 from everkept.console.pages import NO_STORE, PATH, SECURITY_HEADERS, build_page_routes
 from everkept.console.team_tools import TeamPageTools

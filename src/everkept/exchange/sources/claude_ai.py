@@ -8,12 +8,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from everkept.core.transcripts import ASSISTANT, USER, Transcript
-from everkept.exchange.export_archives import ExportFile, list_export_files
-from everkept.exchange.export_conversations import (
+from everkept.exchange.export_archives import (
     ExportedConversation,
+    ExportFile,
     ExportTranscript,
     is_conversation_file,
     join_texts,
+    list_export_files,
     walk_to_root,
 )
 from everkept.exchange.foreign import (

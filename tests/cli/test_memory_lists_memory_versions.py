@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from everkept.cli.memory_versions import MAX_COMPARED_WORDS, draw_difference
+from everkept.cli.memory_lists import MAX_COMPARED_WORDS, draw_difference
 
 Run = Callable[..., Any]
 
