@@ -87,7 +87,7 @@ def test_everything_is_found_as_typed(talked: Run) -> None:
     "words", [("find",), ("recall-previous-discussions",), ("find-similar-problems",), ("unified-memory-search",)]
 )
 def test_people_get_plain_text(talked: Run, words: tuple[str, ...]) -> None:
-    shown = talked(*words, "how do we limit logins").out
+    shown = talked(*words, "which bucket limits logins").out
     assert "We chose a token bucket for logins, with LIMIT = 2*3" in shown
     assert "rate = 2 ** burst * limit" in shown
     for markup in ("**", "```", "###", "<conversations", "View full context", "\x1b"):
