@@ -86,3 +86,15 @@ def replace_controls(text: str) -> str:
     """Return a text for the terminal: without control characters, and with marks for invisible ones."""
     shown = text.translate(_CONTROL_REPLACEMENTS)
     return shown if shown.isascii() else INVISIBLE.sub(lambda found: f"<U+{ord(found[0]):04X}>", shown)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host name or address leads to this machine."""
+    from ipaddress import ip_address
+
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

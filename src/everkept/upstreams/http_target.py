@@ -12,6 +12,7 @@ import httpx2
 
 from everkept.core.mcp import JSON, STATELESS_VERSION, UpstreamEndpoint
 from everkept.core.parameter_headers import ParameterHeader, encode_value, format_argument, parse_declared_headers
+from everkept.core.text import is_loopback
 from everkept.errors import InvalidInput
 from everkept.upstreams.link import build_setup_error, fill_variables
 from everkept.values import Value, field
@@ -80,7 +81,7 @@ def _format_basic_auth(user: str, password: str) -> str:
 
 def find_proxy(scheme: str, host: str, port: int | None, environment: Mapping[str, str]) -> str | None:
     """Return the proxy named in the usual variables, or None. This machine is never reached through a proxy."""
-    if _is_local(host) or _is_excepted(host, port or DEFAULT_PORTS[scheme], _find_variable("no_proxy", environment)):
+    if is_loopback(host) or _is_excepted(host, port or DEFAULT_PORTS[scheme], _find_variable("no_proxy", environment)):
         return None
     proxy = _find_variable(f"{scheme}_proxy", environment) or _find_variable("all_proxy", environment)
     return proxy if not proxy or "://" in proxy else f"http://{proxy}"
@@ -88,15 +89,6 @@ def find_proxy(scheme: str, host: str, port: int | None, environment: Mapping[st
 
 def _find_variable(name: str, environment: Mapping[str, str]) -> str | None:
     return environment.get(name) or environment.get(name.upper()) or None
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _is_excepted(host: str, port: int, exceptions: str | None) -> bool:

@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import ssl
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -12,6 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import psycopg
 from psycopg import pq
 
+from everkept.core.text import is_loopback
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -63,12 +63,7 @@ class Address(Value):
     @property
     def is_local(self) -> bool:
         """Return whether the server is on this machine."""
-        if self.is_socket or self.host == "localhost" or self.host.endswith(".localhost"):
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return self.is_socket or is_loopback(self.host)
 
 
 def parse_address(text: str) -> Address:
