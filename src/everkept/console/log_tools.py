@@ -12,6 +12,7 @@ from everkept.core.sessions import ToolCall
 from everkept.core.text import clip_text
 from everkept.core.times import format_iso
 from everkept.errors import InvalidInput, NotFound
+from everkept.families.memories.memory_record import is_hidden_session
 from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, ToolFamily, ToolResult, tool
 from everkept.values import Value, replace
@@ -100,6 +101,8 @@ async def read_edits(library: Library, project: str, seq: int) -> list[ShownEdit
     refs = list(dict.fromkeys(Ref(edit.subject, edit.id or "") for edit in edits))
     later = await _read_later(store, refs, seq)
     now = await _read_now(store, refs)
+    hidden = {ref for ref, thing in now.items() if isinstance(thing, Record) and is_hidden_session(thing)}
+    edits = [edit for edit in edits if Ref(edit.subject, edit.id or "") not in hidden]
     shown = [_show(edit, now.get(Ref(edit.subject, edit.id or "")), later) for edit in edits]
     return await _name_ends(store, shown)
 
@@ -108,7 +111,8 @@ async def _name_ends(store: RecordStore, edits: Sequence[ShownEdit]) -> list[Sho
     """Replace the ids of a link's ends with their names."""
     sides = [side for edit in edits if edit.subject == "link" for side in (edit.before, edit.after)]
     ids = list(dict.fromkeys(side[end] for side in sides for end in _LINK_ENDS if end in side))
-    names = {each.id: _get_title(each) for each in await store.get(ids, include_deleted=True)}
+    found = await store.get(ids, include_deleted=True)
+    names = {each.id: _get_title(each) for each in found if not is_hidden_session(each)}
 
     def name(side: Mapping[str, Any]) -> dict[str, Any]:
         return {key: names.get(value) or value if key in _LINK_ENDS else value for key, value in side.items()}
