@@ -82,6 +82,15 @@ def test_a_login_in_an_address_is_used_and_not_shown() -> None:
     assert "hunter2" not in repr(named)
 
 
+@pytest.mark.parametrize(
+    "address", ["mysql://root:hunter2@there/a", "root:hunter2@there/a", "//there/a?password=hunter2"]
+)
+def test_a_mistyped_address_is_shown_without_its_password(address: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        load_address_settings(address, FLAGS, {})
+    assert "hunter2" not in f"{refused.value} {refused.value.facts}"
+
+
 def test_what_the_settings_say_themselves_has_a_name_too() -> None:
     assert format_place(SETTINGS) == f"sqlite:{SETTINGS.data_dir}"
     in_memory = read_settings({**FLAGS, "deployment_mode": "embedded-memory"}, {})

@@ -20,6 +20,7 @@ from everkept.settings import (
     find_server_engine,
     get_standby_folder,
     get_surreal_folder,
+    hide_in_address,
     is_on_server,
     keep_surreal_commits,
     read_settings,
@@ -39,6 +40,7 @@ def load_address_settings(
     address: str, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None, *, named_by: str = "--to"
 ) -> Settings:
     """Return the settings with another database address. Errors name the option `named_by`."""
+    address = address.strip()
     kind, _, rest = address.partition(":")
     if engine := find_server_engine(kind):
         place = {"engine": engine, "database_url": address}
@@ -54,7 +56,8 @@ def load_address_settings(
             "database_url": None,
         }
         return read_settings({**flags, **place}, environment)
-    raise InvalidInput(f"{address!r} is not a supported location.", hint=ADDRESS_HINT, argument=named_by, value=address)
+    shown = hide_in_address(address)  # a mistyped one may contain a password
+    raise InvalidInput(f"{shown!r} is not a supported location.", hint=ADDRESS_HINT, argument=named_by, value=shown)
 
 
 def _with_flag(error: InvalidInput | Refused, flag: str) -> InvalidInput | Refused:

@@ -38,6 +38,7 @@ from everkept.settings.model import ViewChoice as ViewChoice
 from everkept.settings.setting_values import NO_MODEL as NO_MODEL
 from everkept.settings.setting_values import SHIPPED_MODEL as SHIPPED_MODEL
 from everkept.settings.setting_values import GivenSetting, hide_secrets, parse_setting
+from everkept.settings.setting_values import hide_in_address as hide_in_address
 from everkept.settings.sources import (
     OTHER_VARIABLES,
     PLUGIN_FOLDER_KEYS,

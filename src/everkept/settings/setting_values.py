@@ -70,7 +70,7 @@ class GivenSetting(NamedTuple):
         """Return the value for display."""
         if self.name in SECRET_SETTINGS:
             return HIDDEN_TEXT
-        return _hide_in_address(self.value) if self.name == "database_url" else hide_secrets(self.value)
+        return hide_in_address(self.value) if self.name == "database_url" else hide_secrets(self.value)
 
     def build_refusal(self, reason: str, allowed: Sequence[str] = ()) -> EverkeptError:
         return Refused(f"{self._describe_source()}; {reason}", **self._build_facts(allowed))
@@ -98,7 +98,7 @@ def hide_secrets(value: Any) -> Any:
     return _URL_PARAMETER.sub(rf"\1{HIDDEN_TEXT}", _URL_PASSWORD.sub(rf"\1{HIDDEN_TEXT}", value))
 
 
-def _hide_in_address(value: Any) -> Any:
+def hide_in_address(value: Any) -> Any:
     """Hide the password even in a malformed address."""
     told = hide_secrets(value)
     if not isinstance(told, str) or told != value:

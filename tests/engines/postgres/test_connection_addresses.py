@@ -37,6 +37,7 @@ def test_an_address_names_a_server_and_a_database(text: str, address: Address) -
         "postgresql://db.example.org/a?sslmode=require&host=elsewhere",
         "postgresql://db.example.org/a?options=-c",
         "postgresql://db.example.org/a%00b",
+        "postgresql:///a?host=/run/postgresql&port=here",
     ],
 )
 def test_what_is_no_address_of_a_database_is_refused(text: str) -> None:
@@ -44,10 +45,17 @@ def test_what_is_no_address_of_a_database_is_refused(text: str) -> None:
         parse_address(text)
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
-def test_a_password_in_an_address_is_refused_and_not_repeated(scheme: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://ada:secret@db.example.org/a",
+        "mysql://ada:secret@db.example.org/a",
+        "postgresql://ada@db.example.org/a?password=secret",
+    ],
+)
+def test_a_password_in_an_address_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        parse_address(f"{scheme}://ada:secret@db.example.org/a")
+        parse_address(text)
     assert "secret" not in str(refused.value)
 
 

@@ -83,7 +83,8 @@ def parse_address(text: str) -> Address:
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     host = parts.hostname or given.pop("host", "")
     if not parts.hostname and host.startswith("/"):
-        port = int(given.pop("port", DEFAULT_PORT))
+        number = given.pop("port", str(DEFAULT_PORT))
+        port = int(number) if _PORT.fullmatch(number) else 0
     if not host or "," in parts.netloc or parts.fragment or port == 0:
         raise _build_address_error(text, "must name one host and have no #")
     name = unquote(parts.path.removeprefix("/"))
@@ -105,7 +106,7 @@ def _parse_ssl_mode(text: str, given: dict[str, str]) -> str:
 
 
 def _build_address_error(text: str, why: str) -> InvalidInput:
-    shown = text.rpartition("@")[2]  # the part before @ may contain a password
+    shown = text.rpartition("@")[2].partition("?")[0]  # the parts before @ and after ? may contain a password
     return InvalidInput(f'The PostgreSQL address "{shown}" {why}.', hint=ADDRESS_HINT)
 
 
@@ -116,6 +117,9 @@ VALUE_START = re.compile(r"[`'\"\[{(<\d\n]")  # a message may quote stored value
 MAX_REASON_CHARACTERS = 80
 
 _FATAL_REASON = re.compile(r"FATAL:\s*(.+)")
+
+
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
 class TooManyConnections(StoreUnreachable):

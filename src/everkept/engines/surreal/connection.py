@@ -65,7 +65,7 @@ def parse_address(text: str) -> Address:
 
 
 def _build_address_error(text: str, why: str) -> InvalidInput:
-    shown = text.rpartition("@")[2]  # the part before @ may contain a password
+    shown = text.rpartition("@")[2].partition("?")[0]  # the parts before @ and after ? may contain a password
     return InvalidInput(f'The SurrealDB address "{shown}" {why}.', hint=ADDRESS_HINT)
 
 
