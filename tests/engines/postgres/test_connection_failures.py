@@ -96,6 +96,11 @@ def test_words_at_the_door_become_the_error_that_they_mean(words: str, meant: ty
     assert told.hint
 
 
+def test_bytes_that_are_no_answer_are_a_lost_connection() -> None:
+    error = psycopg.DatabaseError('message contents do not agree with length in message type "D"')
+    assert isinstance(translate_error(error, "here"), StoreUnreachable)
+
+
 def test_a_mistake_of_ours_tells_no_value() -> None:
     told = str(translate_error(errors.InvalidTextRepresentation('invalid input: "my secret"'), PLACE))
     assert "22P02" in told

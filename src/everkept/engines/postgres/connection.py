@@ -156,6 +156,8 @@ def translate_error(error: psycopg.Error, place: str) -> Exception:
         return known.build(at, error)
     if not code and isinstance(error, psycopg.OperationalError):
         return StoreUnreachable(f"The connection to {at} was lost.", hint=OUTCOME_UNKNOWN_HINT)
+    if not code and type(error) is psycopg.DatabaseError:  # libpq cannot read the bytes
+        return StoreUnreachable(f"{at} sent a response that Everkept does not understand.", hint=OUTCOME_UNKNOWN_HINT)
     if isinstance(error, psycopg.DataError) and "NUL" in str(error):
         return _NUL.build(at, error)
     told = extract_reason(error.diag.message_primary or str(error))
