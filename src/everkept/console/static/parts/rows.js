@@ -59,7 +59,8 @@ export class Rows {
       this.asked.add(0);
       this.keep(0, page);
       this.options.onFirst?.(page);
-      fill(this.node, this.total ? this.list : this.options.whenEmpty());
+      const shown = this.total ? this.list : this.options.whenEmpty();
+      if (this.node.firstChild !== shown) fill(this.node, shown); // a list that moves loses the focus
       this.redraw();
     } catch (error) {
       if (turn === this.turn) fill(this.node, failure(error, () => this.reload()));
