@@ -244,6 +244,18 @@ async def test_what_changed_after_a_crash_is_carried_over_before_it_is_settled(a
     assert kept == {there: "Errors are wrapped", memory: "Errors are logged"}
 
 
+async def test_changes_of_both_copies_stay_when_a_promotion_is_finished(assistant: Assistant) -> None:
+    memory = await assistant.stored("Errors are wrapped", tags=["old", "dropped"])
+    await crash_in_promotion(assistant, memory)
+    project, user = await assistant.project_store(), await assistant.library.open_user_store()
+    for store, values in ((project, {"tags": ("old", "here")}), (user, {"tags": ("old", "dropped", "there")})):
+        [record] = await store.get([memory])
+        await store.commit(Batch((Update(memory, values, record.version),), assistant.clock(), "test"))
+    assert await finish_promotions(project, user, assistant.clock) == 1
+    [kept] = await user.get([memory])
+    assert kept.tags == ("old", "there", "here")
+
+
 async def test_an_unfinished_merge_into_an_old_memory_is_found_however_many_came_since(assistant: Assistant) -> None:
     kept = await assistant.stored("Errors are wrapped", "user")
     memory = await assistant.stored("Errors are wrapped")

@@ -264,7 +264,11 @@ class MemoryMove:
         if version == record.version:
             return []
         before = await _read_old_values(self._source, record, version)
-        changed = {name: getattr(record, name) for name in before if name not in _PLACE_FIELDS}
+        changed = {
+            name: _merge_change(getattr(copy, name), old, getattr(record, name))
+            for name, old in before.items()
+            if name not in _PLACE_FIELDS
+        }
         facets = _apply_facet_changes(copy.facets, before.get("facets", record.facets), record.facets)
         changed["facets"] = {**facets, PROMOTED_FACET: {**note, "version": record.version}}
         steps: list[Step] = [Update(copy.id, changed, copy.version)]
@@ -407,6 +411,16 @@ async def _read_old_values(store: RecordStore, record: Record, version: int) -> 
     for edit in reversed(edits[version - record.version :]):
         before |= edit.before or {}
     return before
+
+
+def _merge_change(copied: Any, before: Any, after: Any) -> Any:
+    """Return the copy's value with the change of the source. Of two changes of one text, the copy's is the later."""
+    if copied == before:
+        return after
+    if not isinstance(copied, tuple):
+        return copied
+    kept = [each for each in cast(tuple[Any, ...], copied) if each in after or each not in before]
+    return (*kept, *(each for each in after if each not in before and each not in kept))
 
 
 def _apply_facet_changes(facets: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]) -> FieldValues:
