@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS, validate_project_name
+from everkept.core.projects import MAX_PROJECT_NAME_CHARACTERS, RESERVED_NAMES, to_project_name, validate_project_name
 from everkept.errors import InvalidInput
 
 
@@ -32,3 +32,8 @@ def test_a_name_that_is_accepted_could_be_the_name_of_a_file(name: str) -> None:
     assert accepted == accepted.strip() != ""
     assert not set(accepted) & set("/\\\0\n\r")
     assert accepted not in {".", ".."}
+
+
+@given(st.text(max_size=2 * MAX_PROJECT_NAME_CHARACTERS) | st.sampled_from(sorted(RESERVED_NAMES)))
+def test_every_folder_has_a_name_that_a_project_can_have(name: str) -> None:
+    assert validate_project_name(to_project_name(name))

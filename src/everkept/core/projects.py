@@ -229,7 +229,8 @@ def build_workspace(folder: Path, marker: str = "") -> WorkspaceInfo:
 def to_project_name(name: str) -> str:
     """Turn a folder's name into a valid project name."""
     shown = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in name)
-    return shown.strip()[: MAX_PROJECT_NAME_CHARACTERS - 6].strip() or DEFAULT_PROJECT
+    shown = shown.strip()[: MAX_PROJECT_NAME_CHARACTERS - 6].strip() or DEFAULT_PROJECT
+    return shown if shown not in RESERVED_NAMES else "-".join(filter(None, (shown.strip(".@"), "project")))
 
 
 def encode_path(root: Path) -> str:
