@@ -135,6 +135,8 @@ async def test_an_account_does_not_reach_the_sessions_of_others_in_a_shared_proj
         }
         for tool, arguments in changes.items():
             assert await console.call(anna, tool, **arguments) == "not_found", tool
+    for number in (1, 2):
+        assert await console.call(anna, "undo_change", change=f"shop:{number}") == "not_found"
     owners = await console.call(owner, "list_memories", project="shop")
     assert sorted(each["content"] for each in owners["memories"]) == ["Hidden thought 0", "Hidden thought 1"]
     own = {"query": "hidden thought", "session_id": "one", "project": "shop"}

@@ -17,7 +17,7 @@ from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectArchiv
 from everkept.families.bank.model import INDEX_BANK, MERGE_GRAPH_FILE
 from everkept.families.memories.lifecycle import FADING_TOOL, PROMOTING_TOOL
 from everkept.families.memories.memory_identity import SESSION
-from everkept.families.memories.memory_record import HOOK_PREFIX
+from everkept.families.memories.memory_record import HOOK_PREFIX, is_hidden_session
 from everkept.families.memories.stores import CLOSING_TOOL
 from everkept.values import Value, replace
 
@@ -266,6 +266,9 @@ class ChangeLog:
                 hint="Run `everkept log` to see the changes.",
                 change=change.seq,
             )
+        records = await store.get([e.id for e in change.edits if e.id], include_deleted=True)
+        if any(map(is_hidden_session, records)):
+            raise NotFound("change", f"{name}:{change.seq}", hint="Undo a change that the log shows.")
         steps = await plan_undo(store, change, {SESSION})
         return Batch(steps, self._clock(), "undo", client, undoes=change.seq, revision=seen)
 
