@@ -144,6 +144,18 @@ async def test_a_caller_waits_for_the_few_texts_of_its_store_only(embedder: Coun
     await indexer.close()
 
 
+async def test_a_caller_waits_for_texts_that_others_stored_since(embedder: Counting, store: MemoryStore) -> None:
+    await store.commit(batch(memory("first")))
+    indexer = Indexer(embedder, KINDS)
+    indexer.register_store(store)
+    await indexer.wait_until_settled()
+    await store.commit(batch(memory("second")))
+    assert await indexer.wait_for([store], PATIENCE) == []
+    assert await store.count_vectors(embedder.name, KINDS) == (2, 0)
+    assert embedder.sizes == [1, 1]
+    await indexer.close()
+
+
 async def test_a_caller_does_not_wait_for_many_texts(embedder: Counting, store: MemoryStore) -> None:
     await store.commit(batch(*(memory(f"fact {i}") for i in range((MAX_AWAITED_BATCHES + 2) * BATCH_TEXTS))))
     indexer = Indexer(embedder, KINDS)

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from everkept.core.ports import Embedder, Library, RecordStore, RecordVector
 from everkept.core.records import DOCUMENT, Record
@@ -56,6 +56,7 @@ class Indexer:
         self._met: WeakSet[RecordStore] = WeakSet()
         self._behind: WeakSet[RecordStore] = WeakSet()  # stores not checked yet, or with more than one batch left
         self._long: WeakSet[RecordStore] = WeakSet()  # stores with their newest texts done and many left
+        self._revisions: WeakKeyDictionary[RecordStore, int] = WeakKeyDictionary()  # of each store at its last check
         self._task: asyncio.Task[None] | None = None
         self._current: RecordStore | None = None
         self._batches = 0  # of the current store
@@ -132,10 +133,14 @@ class Indexer:
     async def wait_for(self, stores: Sequence[RecordStore], within: float) -> list[RecordStore]:
         """Wait until the few pending texts of these stores are embedded. Return the stores that need more time.
 
-        It asks no database: only texts that this process knows count.
+        Texts that other processes stored since the last check count too. A hook and a short command leave theirs.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
+                for store in stores:
+                    with suppress(EverkeptError):  # the search itself reports it
+                        if store in self._revisions and self._revisions[store] != await store.get_revision():
+                            self.wake(store)
                 while self._list_unsettled(stores):
                     await self._batch_ended.wait()
         return self._list_unsettled(stores)
@@ -230,6 +235,7 @@ class Indexer:
     async def _embed_store(self, embedder: Embedder, store: RecordStore) -> None:
         done = self._batches = 0
         started = time.monotonic()
+        self._revisions[store] = await store.get_revision()
         while True:
             is_long = store in self._long and not self._awaited
             if is_long:
