@@ -165,6 +165,18 @@ async def test_a_caller_does_not_wait_for_many_texts(embedder: Counting, store: 
     await indexer.close()
 
 
+async def test_new_texts_in_a_long_queue_are_not_awaited(embedder: Counting, store: MemoryStore) -> None:
+    await store.commit(batch(*(memory(f"fact {i}") for i in range((MAX_AWAITED_BATCHES + 2) * BATCH_TEXTS))))
+    indexer = Indexer(embedder, KINDS)
+    indexer.wake(store)
+    assert await indexer.wait_for([store], PATIENCE) == []
+    never = asyncio.Event()
+    embedder.before_answer = never.wait
+    await store.commit(batch(memory("new")))
+    assert await indexer.wait_for([store], 0.01) == []
+    await indexer.close()
+
+
 async def test_a_caller_does_not_wait_for_a_model_that_is_damaged(store: MemoryStore, tmp_path: Path) -> None:
     await store.commit(batch(memory("fact")))
     indexer = Indexer(OnnxEmbedder(tmp_path), KINDS)

@@ -149,7 +149,8 @@ class Indexer:
         """Return the stores that are processed now or next, without those that have many texts left."""
         if self._task is None or self._task.done():
             return []
-        working = [store for store in self._waiting if store not in self._long]
+        # What was just stored in the current store belongs to its next batch, so it does not count twice.
+        working = [store for store in self._waiting if store not in self._long and store is not self._current]
         if self._current is not None and self._batches < MAX_AWAITED_BATCHES:
             working.append(self._current)
         return [store for store in stores if store in working]
