@@ -161,6 +161,20 @@ async def test_undo_goes_back_one_write_at_a_time_with_all_its_files(kept: Kept)
     assert await kept.undo() == []
 
 
+async def test_a_write_whose_undo_was_undone_can_be_undone_again(kept: Kept) -> None:
+    for content in ("one", "two"):
+        await kept.write("notes.md", content)
+    await kept.undo()
+    undoing, write, *_ = await kept.versions.list_writes(kept.bank.bank.address)
+    assert (undoing.undoes, write.is_undone) == (write.at, True)
+    await kept.versions.undo(kept.bank.bank, undoing)
+    assert kept.bank.get("notes.md") == "two"
+    _, undoing, write, *_ = await kept.versions.list_writes(kept.bank.bank.address)
+    assert (undoing.is_undone, write.is_undone) == (True, False)
+    assert await kept.undo() == ["notes.md"]
+    assert kept.bank.get("notes.md") == "one"
+
+
 async def test_undo_refuses_to_touch_a_file_that_changed_afterwards(kept: Kept) -> None:
     await kept.write("notes.md", "one")
     await kept.write("notes.md", "two")

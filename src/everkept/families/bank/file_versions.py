@@ -124,8 +124,11 @@ class FileVersions:
         for name in await _list_names(folder):
             for version in await _list_versions(folder, name):
                 by_time.setdefault(version.at, []).append(version)
-        done = {version.undoes for versions in by_time.values() for version in versions}
         writes = sorted(by_time.items(), reverse=True)
+        done: set[int | None] = set()
+        for at, versions in writes:
+            if at not in done:  # an undo that was itself undone does not count
+                done |= {version.undoes for version in versions}
         return [
             FileWrite(address, at, tuple(sorted(versions, key=lambda version: version.name)), at in done)
             for at, versions in writes
