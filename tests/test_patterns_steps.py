@@ -22,7 +22,7 @@ T = TypeVar("T")
 FEW, MANY = 10, 40  # repetitions of a piece
 MAX_STEPS = 100_000
 SLACK = 1.5  # a constant start of each text may take steps too
-SHAPES = ("a", " ", "\n", "a ", "1", "-", ".", "/a", '"', "a.", "A", "=", "<a", "(", "*", "_a", ": ", "a\n")
+SHAPES = ("a", " ", "\n", "a ", "1", "-", ".", "/a", '"', "a.", "A", "=", "<a", "(", "*", "_a", ": ", "a\n", "a?")
 
 HOSTILE = (
     *SHAPES,

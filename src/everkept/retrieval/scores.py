@@ -55,7 +55,7 @@ KEYWORD_WEIGHTS = SignalWeights(keyword=1, meaning=0, author=0, date=0, neighbou
 MEANING_WEIGHTS = SignalWeights(keyword=0, meaning=1, author=0, date=0, neighbour=0, closeness=0)
 
 _DAY_MICROSECONDS = 86_400 * 1_000_000
-_QUESTION = re.compile(r"\?(?<=[\w\"'”’]\?)(?!\S*\w)")  # not a?b in code or an address
+_QUESTION = re.compile(r"\?(?<=[\w\"'”’]\?)(?!\S{0,100}\w)")  # not a?b in code or an address
 
 
 class RankingContext(Value):
