@@ -364,6 +364,7 @@ class StoreTables:
         version = found and found.get("schema")
         if version == VERSION:
             if self._lacks_table:
+                self._lacks_table = False  # a restored backup may bring the table
                 raise StoreDamaged(
                     f"A table of the SurrealDB database {self._database} is missing.",
                     hint="To see which one, run `everkept doctor`. Restore a backup of the database.",
