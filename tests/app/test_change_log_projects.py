@@ -8,7 +8,7 @@ import pytest
 
 from everkept.app.app import App
 from everkept.core.sessions import Session
-from everkept.errors import NotFound, ProjectExists, Refused
+from everkept.errors import InvalidInput, NotFound, ProjectExists, Refused
 from everkept.settings import Settings
 from records import DAY_ONE, MILLISECOND
 from tool_calls import Client
@@ -93,6 +93,8 @@ async def test_an_undo_of_a_project_can_be_undone(app: App, shop: Client) -> Non
     assert await statuses(shop) == {"shop": "archived"}
     with pytest.raises(Refused):
         await undo(app, "shop:p1")
+    with pytest.raises(InvalidInput):
+        await undo(app, f"shop:p{'1' * 5_000}")
 
 
 async def test_a_change_in_a_project_comes_before_an_older_deletion(app: App, shop: Client) -> None:

@@ -185,13 +185,14 @@ class ChangeLog:
 
     async def find_event(self, reference: str) -> "ProjectEvent | None":
         """Return the change of a whole project, or None if the reference has another form."""
-        label, _, number = reference.rpartition(":")
-        if not number.startswith(EVENT_MARK) or not number.removeprefix(EVENT_MARK).isdecimal():
+        label, _, marked = reference.rpartition(":")
+        number = marked.removeprefix(EVENT_MARK)
+        if number == marked or not number.isdecimal() or len(number) > MAX_DIGITS:
             return None
         for events in await self._read_events():
             if _get_event_label(events[-1]) == label:
                 for event in events:
-                    if event.change.seq == int(number.removeprefix(EVENT_MARK)):
+                    if event.change.seq == int(number):
                         return event
         raise NotFound("change", reference, hint="Run `everkept log` to list changes.")
 
