@@ -35,7 +35,7 @@ SHORT_ID_CHARACTERS = 8  # of a project in the trash
 MAX_DIGITS = 18  # a longer text is not a change number
 MAX_SEARCHED_CHANGES = 1_000  # changes searched for the newest one that can be undone
 
-_BANK_WRITE = re.compile(r".*:b[0-9a-f]{7}", re.ASCII | re.DOTALL)
+_BANK_WRITE = re.compile(r".*:b[0-9a-f]{7}", re.DOTALL)
 log = logging.getLogger(__name__)
 
 

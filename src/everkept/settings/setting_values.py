@@ -39,7 +39,7 @@ SECRET_SETTINGS = frozenset({"database_password"})
 
 # Up to the last "@", because a password may contain one.
 _URL_PASSWORD = compile_late(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
-_URL_PARAMETER = compile_late(r"(?i)(?<=[?&])([^\s=&#]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+")
+_URL_PARAMETER = compile_late(r"(?i)(?<=[?&])([^\s=&#?]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+")
 
 
 class SecretText(str):

@@ -14,7 +14,7 @@ _Parts = dict[tuple[str, str], str]
 _SINGULARS = {"accesses": "access"}
 # Other clauses of a field or table, which Everkept never uses. Some run when a row is written or read.
 _CLAUSE = re.compile(r"\b(VALUE|ASSERT|DEFAULT|READONLY|FLEXIBLE|COMPUTED|REFERENCE|CHANGEFEED|DROP|AS)\b")
-_TYPE = re.compile(r" TYPE (?:option<(.+)>|none \| (.+?)|(.+?))(?= PERMISSIONS| COMMENT| [A-Z]|$)")
+_NEXT_CLAUSE = re.compile(r" (?=[A-Z])")
 _INDEX = re.compile(r"DEFINE INDEX \S+ ON (?:TABLE )?(\S+) (?:FIELDS|COLUMNS) (.+?)(?= [A-Z]|$)( UNIQUE)?")
 
 
@@ -84,11 +84,10 @@ def _list_fields(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _read_type(definition: str) -> str:
     """Return the type of a field in one spelling: versions 2 and 3 have another one for what may be missing."""
-    found = _TYPE.search(definition)
-    if found is None:
-        return ""
-    optional, also_optional, plain = found.groups()
-    return plain or f"{optional or also_optional}?"
+    kind = _NEXT_CLAUSE.split(definition.partition(" TYPE ")[2], maxsplit=1)[0]
+    if kind.startswith("option<") and kind.endswith(">"):
+        return f"{kind.removeprefix('option<')[:-1]}?"
+    return f"{kind.removeprefix('none | ')}?" if kind.startswith("none | ") else kind
 
 
 def _read_index(definition: str) -> str:
