@@ -78,4 +78,5 @@ def test_a_file_that_was_written_since_then_is_kept(memory: Tell, everkept: Run,
 def test_a_purge_erases_the_kept_versions(memory: Tell, everkept: Run, tmp_path: Path) -> None:
     memory("delete", path="/memories/a/one.md")
     assert everkept("purge", "--containing", "xyzzy", "--yes", "--json").json["file_versions"] == 1
-    assert [path for path in (tmp_path / "data" / "bank-versions").rglob("*") if path.is_file()] == []
+    kept = (tmp_path / "data" / "bank-versions").rglob("*")
+    assert {path.name for path in kept if path.is_file()} == {"bank.address"}

@@ -142,7 +142,7 @@ def test_a_change_of_another_project_stays_out_of_the_bank_at_hand(
 
 def test_an_import_reaches_the_files_of_its_project(everkept: Run, home: Path) -> None:
     everkept("initialize-memory-bank", ".")
-    everkept("graph-upsert-entity", "Ada", "person", "--project", "default")
+    everkept("graph-upsert-entity", "Ada", "person")
     file = home / "memory.jsonl"
     entity = {"type": "entity", "name": "Bob", "entityType": "person", "observations": ["cooks"]}
     file.write_text(json.dumps(entity) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from math import isfinite
+from math import isnan
 from operator import attrgetter
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
@@ -79,7 +79,7 @@ def check_times(*times: int | None) -> None:
 def check_record(record: Record) -> Record:
     """Return the record. Raise ValueError or TypeError for values that Everkept never stores."""
     check_times(record.created_at, record.updated_at, record.occurred_at, record.deleted_at)
-    if record.importance is not None and not isfinite(record.importance):
+    if record.importance is not None and isnan(record.importance):
         raise ValueError("importance is not a number")
     "".join(record.tags)  # raises TypeError for anything but texts
     return record
