@@ -93,6 +93,14 @@ def test_a_purged_project_leaves_the_call_log_too(everkept: Run, tmp_path: Path)
     assert "quokka" not in (tmp_path / "data" / "calls" / "calls.jsonl").read_text(encoding="utf-8")
 
 
+def test_a_purged_project_leaves_no_choice_of_a_folder(everkept: Run, repository: Path, tmp_path: Path) -> None:
+    everkept("create-project", "quokka")
+    everkept("delete-project", "quokka", "--yes")
+    assert holders(tmp_path / "data", "ended folder project") != []
+    everkept("purge", "project", "quokka", "--yes")
+    assert holders(tmp_path / "data", "ended folder project") == []
+
+
 def test_a_project_whose_name_is_used_again_is_restored_under_another(everkept: Run) -> None:
     everkept("create-project", "shop")
     everkept("delete-project", "shop", "--yes")

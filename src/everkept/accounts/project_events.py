@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from everkept.accounts.grants import GRANT_NOTE_PREFIX, build_grant_key, encode_ended_grant, get_moment, parse_grants
 from everkept.core.commits import find_undone
+from everkept.core.folder_project import forget_ended_choices
 from everkept.core.ports import Library
 from everkept.core.projects import Project, is_trash_name
 from everkept.core.records import Change
@@ -99,8 +100,10 @@ class EventNote:
 
 
 async def delete_permanently(library: Library, project: Project) -> None:
-    """Delete a project by its stored name, with its events, and end its grants."""
+    """Delete a project by its stored name, with its events and ended choices, and end its grants."""
+    events = (await read_events(library)).get(project.id)
     await library.delete(project.name)
+    await forget_ended_choices(library, events[-1].name if events else project.name)
     for grant in parse_grants(await library.list_notes(GRANT_NOTE_PREFIX)):
         if grant.project_id == project.id:
             await library.set_note(build_grant_key(grant.user, project.id), encode_ended_grant(grant))

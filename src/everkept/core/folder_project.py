@@ -206,6 +206,14 @@ async def restore_choices(library: "Library", project: Project, name: str) -> No
         await library.set_note(note, None)
 
 
+async def forget_ended_choices(library: "Library", name: str) -> None:
+    """Forget the choices that ended with a project of this name, because it is never restored."""
+    for note, value in (await library.list_notes(ENDED_PREFIX)).items():
+        ended = parse_choice(value)
+        if ended is not None and ended.project == name:
+            await library.set_note(note, None)
+
+
 async def release_key(library: "Library", key: str, choice: FolderChoice) -> None:
     """Drop the choice for a folder, by its key. The folder's own project is linked again, if it still exists."""
     linked = await library.find_workspace_project(key)
