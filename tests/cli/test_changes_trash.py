@@ -151,3 +151,18 @@ def test_undoing_a_creation_ends_the_choice_of_the_folder(everkept: Run, reposit
     undone = everkept("undo")
     assert ("its own project again" in undone.out, find_project(everkept)) == (True, "shop")
     assert "no longer exists" not in everkept("list").err
+
+
+def test_another_project_of_the_name_does_not_take_the_folder(
+    everkept: Run, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everkept("create-project", "web")
+    everkept("delete-project", "web", "--yes")
+    other = tmp_path / "elsewhere"
+    (other / ".git").mkdir(parents=True)
+    monkeypatch.chdir(other)
+    everkept("create-project", "web")
+    everkept("archive-project", "web")
+    everkept("restore-project", "web")
+    monkeypatch.chdir(repository)
+    assert find_project(everkept) == "shop"

@@ -211,8 +211,8 @@ class ProjectChanges:
         except EverkeptError as error:
             await note.withdraw(error)
             raise
-        if after == "active" and events:
-            await restore_choices(self._library, moved, events[-1].name)
+        if after == "active":
+            await restore_choices(self._library, moved)
         if after == "trash" and moved.is_off:
             # What is said in its folder from now on belongs to another project.
             moved = await self._library.set_off(moved.name, off=False)

@@ -101,9 +101,8 @@ class EventNote:
 
 async def delete_permanently(library: Library, project: Project) -> None:
     """Delete a project by its stored name, with its events and ended choices, and end its grants."""
-    events = (await read_events(library)).get(project.id)
     await library.delete(project.name)
-    await forget_ended_choices(library, events[-1].name if events else project.name)
+    await forget_ended_choices(library, project)
     for grant in parse_grants(await library.list_notes(GRANT_NOTE_PREFIX)):
         if grant.project_id == project.id:
             await library.set_note(build_grant_key(grant.user, project.id), encode_ended_grant(grant))

@@ -149,7 +149,7 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
         entry = await app.change_log.undo(change, chosen, COMMAND_LINE, or_user=is_any)
         if entry.event is not None:
             if entry.event.before != "active":  # the project is archived again, or in the trash
-                await end_choice(app.library, app.settings.path, entry.event.name)
+                await end_choice(app.library, app.settings.path, entry.event.name, entry.event.project.id)
             if (now := await read_chosen(app)) != before:
                 told.append(PROJECT_RELEASED if now is None else PROJECT_CHOSEN.format(name=now))
         elif entry.written is None:

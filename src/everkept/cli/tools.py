@@ -298,9 +298,11 @@ def build_tool_command(name: str, tool: Tool, called: str | None = None) -> clic
         async def call(app: App) -> tuple[ToolResult, str | None]:
             session = await read_session(app, keeps_bank=not names_bank)
             before, chosen = replace(session), await read_chosen(app)
+            ending = str(arguments["name"]) if tool.name in ENDING_TOOLS else ""
+            ended = {each.name: each.id for each in await app.library.list_projects()} if ending else {}
             result = await app.call(session, called or tool.name, arguments)
             await save_selection(app, session, before)
-            if tool.name in ENDING_TOOLS and await end_choice(app.library, app.settings.path, str(arguments["name"])):
+            if ending in ended and await end_choice(app.library, app.settings.path, ending, ended[ending]):
                 return result, PROJECT_RELEASED
             if tool.name == RESTORING_TOOL and (now := await read_chosen(app)) not in (None, chosen):
                 return result, PROJECT_CHOSEN.format(name=now)

@@ -176,27 +176,27 @@ async def release_folder(library: "Library", folder: Path | None) -> bool:
     return True
 
 
-async def end_choice(library: "Library", folder: Path | None, ended: str) -> bool:
+async def end_choice(library: "Library", folder: Path | None, ended: str, project_id: str) -> bool:
     """Use the folder's own project again if it uses the ended one, and note that, so that an undo restores it.
 
-    Return whether this changed anything.
+    `ended` is the name that the project had. Return whether this changed anything.
     """
     key = get_choice_key(folder)
     choice = await read_choice(library, key)
     if choice is None or choice.project != ended:
         return False
     is_linked = folder is not None and find_workspace(folder) is not None
-    note = json.dumps({**choice._asdict(), "linked": is_linked}, ensure_ascii=False)
+    note = json.dumps({**choice._asdict(), "id": project_id, "linked": is_linked}, ensure_ascii=False)
     await library.set_note(ENDED_PREFIX + key, note)
     await release_key(library, key, choice)
     return True
 
 
-async def restore_choices(library: "Library", project: Project, name: str) -> None:
-    """Choose a restored project again for the folders whose choice ended with it. `name` is the one it had then."""
-    for note, value in (await library.list_notes(ENDED_PREFIX)).items():
+async def restore_choices(library: "Library", project: Project) -> None:
+    """Choose a restored project again for the folders whose choice ended with it."""
+    for note, value in (await _list_ended(library, project.id)).items():
         key, ended = note.removeprefix(ENDED_PREFIX), parse_choice(value)
-        if ended is None or ended.project != name or await read_choice(library, key) is not None:
+        if ended is None or await read_choice(library, key) is not None:
             continue
         linked = await library.find_workspace_project(key)
         own = ended.own if linked is None else linked.name
@@ -206,12 +206,16 @@ async def restore_choices(library: "Library", project: Project, name: str) -> No
         await library.set_note(note, None)
 
 
-async def forget_ended_choices(library: "Library", name: str) -> None:
-    """Forget the choices that ended with a project of this name, because it is never restored."""
-    for note, value in (await library.list_notes(ENDED_PREFIX)).items():
-        ended = parse_choice(value)
-        if ended is not None and ended.project == name:
-            await library.set_note(note, None)
+async def forget_ended_choices(library: "Library", project: Project) -> None:
+    """Forget the choices that ended with a project, because it is never restored."""
+    for note in await _list_ended(library, project.id):
+        await library.set_note(note, None)
+
+
+async def _list_ended(library: "Library", project_id: str) -> dict[str, str]:
+    """Return the notes of the choices that ended with a project. Another one may have its name."""
+    notes = await library.list_notes(ENDED_PREFIX)
+    return {note: value for note, value in notes.items() if (parse_json_object(value) or {}).get("id") == project_id}
 
 
 async def release_key(library: "Library", key: str, choice: FolderChoice) -> None:
