@@ -363,7 +363,7 @@ def test_a_view_and_its_server_speak_as_the_specification_says(shared_clients: "
     host.run("search_nodes", query="Stripe")
     host.view.locator(".chat-line").click()
     host.view.get_by_text("List of").click()
-    host.view.locator(".twin .row button").last.click()
+    host.view.locator(".twin").get_by_role("button", name="Checkout").click()
     host.view.get_by_role("button", name="Show its neighbors").click()
     host.view.get_by_text("List of 5 entities").wait_for()
     host.view.get_by_role("button", name="Full screen").click()

@@ -10,6 +10,7 @@ export const server = { account: null, only_project: null, read_only: false, fam
 export let projects = [];
 /** @type {string | undefined} */
 let chosen;
+let reads = 0;
 
 export async function readServer() {
   const [seen, listed] = await Promise.all([call("read_console_state"), call("list_projects_to_show")]);
@@ -18,7 +19,9 @@ export async function readServer() {
 }
 
 export async function readProjects() {
-  keepProjects((await call("list_projects_to_show")).projects);
+  const turn = ++reads;
+  const listed = await call("list_projects_to_show");
+  if (turn === reads) keepProjects(listed.projects); // an answer that comes late may be older than what is shown
 }
 
 /** @param {typeof projects} listed */
