@@ -35,6 +35,13 @@ def test_the_version_is_told(everkept: Run) -> None:
     assert __version__ in everkept("--version").out
 
 
+def test_a_path_that_the_system_refuses_is_named(everkept: Run) -> None:
+    for command in (("restore",), ("import", "obsidian")):
+        refused = everkept(*command, "x" * 300)
+        assert (refused.status, refused.out) == (1, "")
+        assert "x cannot be used (" in refused.err
+
+
 def test_every_command_can_be_loaded_and_takes_the_common_options(everkept: Run) -> None:
     groups = {
         "account": "list",

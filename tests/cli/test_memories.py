@@ -359,10 +359,16 @@ def test_an_entity_of_another_project_is_named_when_nothing_here_matches(
     told = everkept(*command, "orders db")
     hint = 'No entity here matches, but project "shop" has the entity "Orders DB". To see it, pass --project.'
     assert (told.out + told.err).count(hint) == 1
-    assert hint not in "".join(everkept(*command, "colour of the page").out)
+    assert hint not in everkept(*command, "colour of the page").out
     everkept("off", "--project", "shop")
     told = everkept(*command, "orders db")
     assert "Orders DB" not in told.out + told.err
+
+
+def test_an_entity_elsewhere_is_not_named_when_a_memory_here_matches(everkept: Run, repository: Path) -> None:
+    everkept("create-entities", "name=Orders DB", "entity_type=database", "--project", "web")
+    everkept("remember", "The orders db has a replica")
+    assert '"web"' not in everkept("find", "orders db").out
 
 
 def test_an_entity_elsewhere_is_not_named_for_filters_that_entities_lack(everkept: Run, repository: Path) -> None:

@@ -1,18 +1,21 @@
 """What commands print of texts that others wrote."""
 
+import asyncio
 import io
 import logging
 import os
+import signal
 import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from everkept.cli.flags import LineFormatter
-from everkept.cli.runner import replace_controls
+from everkept.cli.runner import confirm, replace_controls
 
 Run = Callable[..., Any]
 
@@ -71,3 +74,14 @@ def test_the_data_folder_is_private_whatever_the_umask(everkept: Run, tmp_path: 
     assert told.status == 0
     folders = [tmp_path / "data", *(each for each in (tmp_path / "data").rglob("*") if each.is_dir())]
     assert {stat.S_IMODE(each.stat().st_mode) for each in folders} == {0o700}
+
+
+def test_a_question_within_the_event_loop_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: signal.raise_signal(signal.SIGINT) or "y")
+
+    async def ask() -> bool:
+        return confirm("Erase it?", yes=False)
+
+    with pytest.raises(click.Abort):
+        asyncio.run(ask())

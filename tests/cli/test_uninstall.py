@@ -54,6 +54,9 @@ def test_the_data_stays_and_its_place_is_named(everkept: Run, uninstall: Run, tm
     outcome = uninstall("--yes")
     assert str(tmp_path / "data") in outcome.out
     assert "everkept backup" in outcome.out
+    kept = tmp_path / "data-before-restore-20260101T000000Z.zip"
+    kept.write_bytes(b"PK")
+    assert f"A backup of it stays in {kept}." in uninstall("--yes").out
     assert "8443" in everkept("recall", "port").out
     assert uninstall("--yes", "--json").json["data_dir"] == str(tmp_path / "data")
 

@@ -1,12 +1,14 @@
 """Writes of memory bank files in the change log, and their undo."""
 
+import logging
+
 from everkept.app.bank import BANK_PROJECT_NOTE
 from everkept.core.ports import Library
 from everkept.core.projects import Project
 from everkept.core.records import Change
 from everkept.core.sessions import Session, ToolCall, get_acting_account
 from everkept.core.text import compute_digest
-from everkept.errors import NotFound, Refused
+from everkept.errors import EverkeptError, NotFound, Refused
 from everkept.families.bank.banks import get_last_part, get_parent, is_ssh
 from everkept.families.bank.file_versions import FileWrite
 from everkept.families.bank.toolset import BankFamily
@@ -15,6 +17,8 @@ from everkept.values import Value
 WRITE_MARK = "b"  # marks the id of a write
 ID_CHARACTERS = 7
 LOG_TOOL = "memory bank"  # in place of the tool, which the versions do not name
+
+log = logging.getLogger(__name__)
 
 
 class BankWrite(Value):
@@ -49,7 +53,12 @@ class BankChanges:
         known = {each.id: each for each in await self._library.list_projects(None)}
         found: list[BankWrite] = []
         for address in await versions.list_addresses():
-            owner = await self._find_project(address, known)
+            try:
+                owner = await self._find_project(address, known)
+            except (EverkeptError, OSError) as error:
+                # One unreadable bank must not hide the changes of the others.
+                log.warning("bank %s skipped in the log: %s", address, error)
+                continue
             name = "" if owner is None else owner.name
             if project in (None, name) and not (owner is not None and owner.is_off):
                 found += [BankWrite(write, name) for write in await versions.list_writes(address)]

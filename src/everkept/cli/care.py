@@ -20,12 +20,12 @@ from everkept.cli.backup_schedule import NO_SCHEDULE, end_schedule, print_schedu
 from everkept.cli.flags import CONNECTION_LOGS, silence_warnings
 from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console, print_item
-from everkept.cli.runner import echo, print_json, report_interruption, show_progress
+from everkept.cli.runner import confirm, echo, print_json, report_interruption, show_progress
 from everkept.core.locks import FileLock
 from everkept.core.text import clip_text, format_count
 from everkept.core.times import parse_time, read_clock
 from everkept.engines.sqlite.archive import ArchiveManifest
-from everkept.errors import EverkeptError, InvalidInput, ReadOnly, Refused
+from everkept.errors import EverkeptError, InvalidInput, ReadOnly
 from everkept.hooks.session_end import JobQueue, get_lock_path, wake_worker
 from everkept.hooks.workspace import (
     RETENTION_DAYS,
@@ -380,13 +380,11 @@ def _restore_project(care: "SqliteCare", file: Path, project: str, *, as_json: b
 
 
 def _confirm_restore(manifest: ArchiveManifest, safety: Path, folder: Path, *, yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise Refused("This replaces all stored data.", hint="Confirm in a terminal, or pass --yes.")
-    echo(f"The backup of {_format_time(manifest)} contains {_format_contents(manifest)}.", err=True)
-    echo(f"The existing data will be saved to {safety}.", err=True)
-    return click.confirm(f"Replace all data in {folder} with this backup?", err=True)
+    if not yes and sys.stdin.isatty():
+        echo(f"The backup of {_format_time(manifest)} contains {_format_contents(manifest)}.", err=True)
+        echo(f"The existing data will be saved to {safety}.", err=True)
+    question = f"Replace all data in {folder} with this backup?"
+    return confirm(question, yes=yes, refusal="This replaces all stored data.")
 
 
 def _print_backup(made: WrittenBackup) -> None:
@@ -408,7 +406,8 @@ def _print_restore(outcome: RestoreOutcome, folder: Path, file: Path, *, as_json
         return
     echo(f"Restored {folder} to its state of {_format_time(manifest)}: {_format_contents(manifest)}.")
     if safety:
-        echo(f"The previous data is in {safety}. To go back to it, run `everkept restore`.")
+        command = f"everkept restore {shlex.quote(str(safety))} --replace"
+        echo(f"The previous data is in {safety}. To go back to it, run `{command}`.")
         if not with_access:
             echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
     if with_access:

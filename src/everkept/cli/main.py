@@ -312,7 +312,9 @@ def main(arguments: list[str] | None = None, *, start: "ServerStart | None" = No
         sys.exit(error.exit_code)
     except OSError as error:
         if error.filename is not None:
-            raise
+            click.echo(f"everkept: {error.filename} cannot be used ({error.strerror}).", err=True)
+            click.echo("  Check the path and its permissions.", err=True)
+            sys.exit(1)
         # The pipe is closed or its disk is full, so nothing can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         click.echo(f"everkept: cannot write the output ({error.strerror}).", err=True)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -231,21 +232,34 @@ def confirm(question: str, *, yes: bool, refusal: str = "This deletes data perma
         return True
     if not sys.stdin.isatty():
         raise Refused(refusal, hint="Confirm in a terminal, or pass --yes.")
-    return click.confirm(question, err=True)
+    # The event loop takes Ctrl-C for itself, and cannot act on it while the question waits.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return click.confirm(question, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def show_progress(title: str) -> Generator[Callable[[int, int], None], None, None]:
-    """Return a function that takes the done count and the total."""
+    """Return a function that takes the done count and the total. The bar appears with its first call."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    progress = Progress(console=Console(stderr=True), transient=True)
+    task = progress.add_task(title, total=None)
+
+    def report(done: int, total: int) -> None:
+        progress.start()  # does nothing if it runs
+        progress.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        progress.stop()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import everkept
+from everkept.care.backup_schedule import get_backup_folder
 from everkept.cli.config import (
     COPIES_FOLDER,
     build_client_environment,
@@ -189,6 +190,9 @@ def _describe_data(settings: Settings, flags: dict[str, Any]) -> Iterator[str]:
     if folder.is_dir():
         yield f"Your data stays in {folder}. To keep a copy, run `everkept backup FILE` before you remove the program."
         yield f"To delete the data permanently, run `{_build_delete_command(folder)}`."
+        for kept in (get_backup_folder(settings), *sorted(folder.parent.glob(f"{folder.name}-before-restore-*.zip"))):
+            if kept.exists():
+                yield f"A backup of it stays in {kept}."
     elif not is_on_server(settings):
         yield f"Nothing is stored: {folder} does not exist."
     used, _ = find_config_paths(flags)

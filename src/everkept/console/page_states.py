@@ -72,14 +72,15 @@ class PageStates:
 
 def _list_files(files: Iterable[Path]) -> list[tuple[str, int, int]]:
     found: list[tuple[str, int, int]] = []
-    for each in files:
-        with suppress(FileNotFoundError):  # deleted since it was listed
-            seen = each.stat()
-            found.append((str(each), seen.st_size, seen.st_mtime_ns))
+    with suppress(OSError):  # of a folder that cannot be read
+        for each in files:
+            with suppress(OSError):  # deleted since it was listed
+                seen = each.stat()
+                found.append((str(each), seen.st_size, seen.st_mtime_ns))
     return sorted(found)
 
 
 def _list_lasting(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    return sorted(each.name for each in folder.iterdir() if not each.name.endswith(PASSING_SUFFIXES))
+    with suppress(OSError):  # it does not exist yet, or cannot be read
+        return sorted(each.name for each in folder.iterdir() if not each.name.endswith(PASSING_SUFFIXES))
+    return []

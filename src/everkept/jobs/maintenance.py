@@ -137,13 +137,15 @@ class Indexer:
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
-                for store in stores:
-                    with suppress(EverkeptError):  # the search itself reports it
-                        if store in self._revisions and self._revisions[store] != await store.get_revision():
-                            self.wake(store)
+                await asyncio.gather(*(self._look_again(store) for store in stores))
                 while self._list_unsettled(stores):
                     await self._batch_ended.wait()
         return self._list_unsettled(stores)
+
+    async def _look_again(self, store: RecordStore) -> None:
+        with suppress(EverkeptError):  # the search itself reports it
+            if store in self._revisions and self._revisions[store] != (await store.get_stamp())[0]:
+                self.wake(store)
 
     def _list_unsettled(self, stores: Sequence[RecordStore]) -> list[RecordStore]:
         """Return the stores that are processed now or next, without those that have many texts left."""
@@ -236,7 +238,7 @@ class Indexer:
     async def _embed_store(self, embedder: Embedder, store: RecordStore) -> None:
         done = self._batches = 0
         started = time.monotonic()
-        self._revisions[store] = await store.get_revision()
+        self._revisions[store] = (await store.get_stamp())[0]
         while True:
             is_long = store in self._long and not self._awaited
             if is_long:

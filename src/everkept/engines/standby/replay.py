@@ -348,7 +348,7 @@ class _JournalReplay:
                 break
             except _TRANSIENT_ERRORS:
                 raise
-            except Exception as error:  # noqa: BLE001 - kept with the act, which others wait behind  # kept with the act, because others wait behind it
+            except Exception as error:  # noqa: BLE001 - kept with the act, because others wait behind it
                 failure = error
                 self._doing.clear_cache()
             else:

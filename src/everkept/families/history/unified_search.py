@@ -40,7 +40,7 @@ from everkept.retrieval.dates import remove_dates
 from everkept.retrieval.excerpts import compute_coverage
 from everkept.retrieval.intent import UNSURE_CONFIDENCE, PrimaryIntent, QuestionIntent, analyze_question
 from everkept.retrieval.profile import Deadline
-from everkept.tools.tool import ToolWarning
+from everkept.tools.tool import ELSEWHERE_CODE, ToolWarning
 from everkept.values import Value, field, replace
 
 HISTORY_PART = "history"  # the part with past conversations
@@ -322,7 +322,7 @@ class UnifiedSearch:
         if isinstance(found, ToolWarning):
             return _SearchedPart(finder.name, warnings=[found], is_searched=False)
         warnings = [ToolWarning("partial_results", notice) for notice in found.notices]
-        warnings += [ToolWarning("known_elsewhere", hint) for hint in found.hints]
+        warnings += [ToolWarning(ELSEWHERE_CODE, hint) for hint in found.hints]
         return _SearchedPart(finder.name, [_build_result(finder.name, hit) for hit in found.hits], warnings)
 
     async def _run_within_limit(self, name: str, work: Coroutine[Any, Any, A]) -> A | ToolWarning:
@@ -362,6 +362,8 @@ async def _ask_peers(peers: Peers | None, query: str, limit: int) -> list[_Searc
 
 def _merge_warnings(general: Sequence[ToolWarning], parts: Sequence[_SearchedPart]) -> list[ToolWarning] | None:
     told = [*general, *(warning for part in parts for warning in part.warnings)]
+    if any(part.results for part in parts):
+        told = [warning for warning in told if warning.code != ELSEWHERE_CODE]
     said = {warning.message: warning for warning in told}
     return list(said.values()) or None
 
