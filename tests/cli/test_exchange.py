@@ -38,7 +38,7 @@ def test_an_export_tells_programs_what_it_wrote(everkept: Run, tmp_path: Path) -
 
 def test_what_is_no_export_is_the_callers_mistake(everkept: Run, tmp_path: Path) -> None:
     missing = everkept("import", str(tmp_path / "none"))
-    assert (missing.status, "is not a folder" in missing.err) == (2, True)
+    assert (missing.status, "does not exist" in missing.err) == (2, True)
     (tmp_path / "empty").mkdir()
     empty = everkept("import", str(tmp_path / "empty"))
     assert (empty.status, "is not an Everkept export" in empty.err) == (2, True)

@@ -9,7 +9,6 @@ import pytest
 
 from account_homes import kept_at_home
 from database_places import variables
-from everkept.cli.status import format_size
 from everkept.core.mcp import ToolUsage
 from everkept.core.times import format_iso, read_clock
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -117,21 +116,6 @@ def test_many_projects_are_summed_up_and_this_one_is_among_them(everkept: Run, d
     here = next(line for line in out.splitlines() if line.rstrip().endswith("here"))
     assert here.strip().startswith("p16")  # the last that was chosen
     assert len(everkept("status", "--json").json["projects"]) == 17
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1_000, "1.0 KB"),
-        (152_345, "152 KB"),
-        (5_500_000, "5.5 MB"),
-        (10**15, "1,000 TB"),
-    ],
-)
-def test_sizes_are_told_as_people_say_them(count: int, shown: str) -> None:
-    assert format_size(count) == shown
 
 
 def test_a_project_that_is_not_there_is_refused(everkept: Run, data: Path) -> None:

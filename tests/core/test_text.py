@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core.text import clip_text, compute_digest, compute_name_key, find_forbidden, has_control_characters
+from everkept.core.text import (
+    clip_text,
+    compute_digest,
+    compute_name_key,
+    find_forbidden,
+    format_size,
+    has_control_characters,
+)
 
 
 @pytest.mark.parametrize("name", ["a\x00", "\n", "a\tb", "\x1b[31m", "\x7f", "\x85", "a\u2028b"])
@@ -73,3 +80,19 @@ def test_a_clipped_text_is_one_line_within_its_limit(text: str, limit: int) -> N
 def test_only_a_long_text_is_clipped() -> None:
     assert clip_text("as it\n is") == "as it is"
     assert clip_text("as it\n is", 6) == "as it…"
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1_000, "1.0 KB"),
+        (152_345, "152 KB"),
+        (999_949, "1.0 MB"),
+        (5_500_000, "5.5 MB"),
+        (10**15, "1,000 TB"),
+    ],
+)
+def test_sizes_are_told_as_people_say_them(count: int, shown: str) -> None:
+    assert format_size(count) == shown

@@ -22,7 +22,7 @@ from everkept.cli.options import add_common_options, load_command_settings
 from everkept.cli.render import build_console, print_item
 from everkept.cli.runner import confirm, echo, print_json, report_interruption, show_progress
 from everkept.core.locks import FileLock
-from everkept.core.text import clip_text, format_count
+from everkept.core.text import clip_text, format_count, format_size
 from everkept.core.times import parse_time, read_clock
 from everkept.engines.sqlite.archive import ArchiveManifest
 from everkept.errors import EverkeptError, InvalidInput, ReadOnly
@@ -388,8 +388,7 @@ def _confirm_restore(manifest: ArchiveManifest, safety: Path, folder: Path, *, y
 
 
 def _print_backup(made: WrittenBackup) -> None:
-    size = f"{made.size / 1_000_000:,.1f} MB"
-    echo(f"Saved {made.file} ({size}): {_format_contents(made.manifest)}. Verified.")
+    echo(f"Saved {made.file} ({format_size(made.size)}): {_format_contents(made.manifest)}. Verified.")
     echo(NOT_INCLUDED)
     for name in made.manifest.damaged:
         echo(f"{name} is damaged. The backup contains it unchanged.", err=True)

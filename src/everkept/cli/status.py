@@ -21,7 +21,7 @@ from everkept.cli.runner import print_json, read_session, require_project, run_w
 from everkept.core.library import Condition
 from everkept.core.mcp import ToolUsage
 from everkept.core.sessions import Session
-from everkept.core.text import clip_text, format_count
+from everkept.core.text import clip_text, format_count, format_size
 from everkept.core.times import format_ago, format_iso, parse_time, read_clock
 from everkept.errors import Refused
 from everkept.families.graph.model import TrashedView
@@ -41,7 +41,6 @@ CALL_NUMBERS = ("calls", "errors", "mean ms", "longest ms", "last called")
 MAX_TOOLS = 15  # of the gateway
 MAX_SHOWN_CHARACTERS = 72  # of the memories that were recalled most
 FOLDER_NOTES = {"standby/": " (replica and journal)"}
-SIZE_UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 @click.command()
@@ -419,13 +418,6 @@ def _format_files(files: Sequence[Row]) -> str:
     return ", ".join(
         f"{name}{FOLDER_NOTES.get(name, '')} {format_size(count)}" for name, count in sizes.items() if count
     )
-
-
-def format_size(count: int) -> str:
-    amount, unit = float(count), 0
-    while amount >= 1000 and unit < len(SIZE_UNITS) - 1:
-        amount, unit = amount / 1000, unit + 1
-    return f"{amount:,.0f} {SIZE_UNITS[unit]}" if unit == 0 or amount >= 100 else f"{amount:.1f} {SIZE_UNITS[unit]}"
 
 
 def _format_number(value: int | None) -> str:

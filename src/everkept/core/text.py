@@ -88,6 +88,18 @@ def replace_controls(text: str) -> str:
     return shown if shown.isascii() else INVISIBLE.sub(lambda found: f"<U+{ord(found[0]):04X}>", shown)
 
 
+_SIZE_UNITS = ("bytes", "KB", "MB", "GB", "TB")
+
+
+def format_size(size: int) -> str:
+    """Format a size for people: `512 bytes`, `3.4 MB`, `340 MB`."""
+    amount, power = float(size), 0
+    while amount >= 999.5 and power < len(_SIZE_UNITS) - 1:
+        amount, power = amount / 1000, power + 1
+    digits = 0 if power == 0 or amount >= 99.95 else 1
+    return f"{amount:,.{digits}f} {_SIZE_UNITS[power]}"
+
+
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address leads to this machine."""
     from ipaddress import ip_address

@@ -404,7 +404,8 @@ class ExportSection(Value):
 def read_export(folder: Path) -> list[ExportSection]:
     """Read an export. Raise InvalidInput with file and line for any fault."""
     if not folder.is_dir():
-        raise InvalidInput(f"{folder} is not a folder.", hint=FOLDER_HINT)
+        fault = "is not a folder" if folder.exists() else "does not exist"
+        raise InvalidInput(f"{folder} {fault}.", hint=FOLDER_HINT)
     _refuse_links(folder)
     if read_manifest(folder) is None:
         raise InvalidInput(f"{folder} is not an Everkept export, because it has no everkept.json.", hint=FOLDER_HINT)

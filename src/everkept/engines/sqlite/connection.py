@@ -14,6 +14,7 @@ import apsw
 
 from everkept.core import disk
 from everkept.core.disk import AMPLE_BYTES, build_size_facts, find_free_bytes
+from everkept.core.text import format_size
 from everkept.engines.sqlite.rows import compute_checksum
 from everkept.engines.sqlite.schema import PROJECT, Schema
 from everkept.errors import (
@@ -485,7 +486,6 @@ def _translate_error(error: apsw.Error, path: Path, schema: Schema, title: str, 
 
 
 _MIN_FREE_BYTES = 1_000_000  # with less, a file that cannot be used lacks disk space
-_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def measure_file(path: Path) -> int:
@@ -540,14 +540,6 @@ def translate_disk_errors(path: Path) -> Generator[None, None, None]:
             yield
     except StorageFull as error:
         raise (error if "current_size" in error.facts else build_storage_full_error(path, str(path))) from error
-
-
-def format_size(size: int) -> str:
-    """Format a size for people: `512 bytes`, `3.4 MB`."""
-    amount, power = float(size), 0
-    while amount >= 999.95 and power < len(_UNITS) - 1:
-        amount, power = amount / 1_000, power + 1
-    return f"{amount:,.1f} {_UNITS[power]}" if power else f"{size} bytes"
 
 
 def _measure_path(path: Path) -> int:
