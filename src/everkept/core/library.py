@@ -10,7 +10,7 @@ from everkept.core.answers import CatalogData, SearchRecord, TableFault, Token
 from everkept.core.mcp import ToolUsage
 from everkept.core.projects import OffPeriod, Project, Status
 from everkept.core.store import A_co, RecordStore, TypedRequest
-from everkept.errors import EverkeptError
+from everkept.errors import EverkeptError, Unavailable
 from everkept.values import Value
 
 Engine = Literal["sqlite", "memory", "surreal", "postgres"]
@@ -74,7 +74,8 @@ def track_replica_use() -> Generator[ReplicaUse, None, None]:
     try:
         yield noted
     except EverkeptError as error:
-        if noted.from_replica and not error.degraded:
+        # What prevents an answer altogether, such as a database of a newer version, does not come from the copy.
+        if noted.from_replica and not error.degraded and not isinstance(error, Unavailable):
             error.degraded = True
             error.hint = " ".join(filter(None, (error.hint, _OLDER_COPY)))
         raise
