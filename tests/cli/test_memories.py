@@ -389,3 +389,11 @@ def test_tags_are_repeated_or_separated_with_commas(everkept: Run, command: str,
     everkept("edit", memory["id"], "--untag", "a,b")
     [memory] = everkept("list", "--json").json["memories"]
     assert sorted(memory["tags"]) == ["c", "d"]
+
+
+def test_a_hit_without_a_reason_worth_showing_has_no_line_for_it(everkept: Run) -> None:
+    for text in ("Deploys run on Tuesday", *(f"Fact {number} about port {9000 + number}" for number in range(8))):
+        everkept("remember", text)
+    lines = everkept("recall", "when do we ship?").out.splitlines()
+    assert any("why: meaning" in line for line in lines)
+    assert "why:" not in [line.strip() for line in lines]

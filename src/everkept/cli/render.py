@@ -93,8 +93,8 @@ def _print_memory(out: Console, memory: Row, short: Mapping[str, str], query: st
     content = highlight(to_plain_text(_shorten_content(str(memory["content"]))), query)
     print_item(out, content, f"{score:.2f}  " if score is not None else "")
     print_details(out, " · ".join(_list_facts(memory, short)))
-    if why := memory.get("why"):
-        print_details(out, "why: " + _format_reasons(why), "cyan")
+    if reasons := _format_reasons(memory.get("why") or {}):
+        print_details(out, f"why: {reasons}", "cyan")
 
 
 def highlight(text: str, query: str) -> Text:

@@ -97,7 +97,7 @@ class SqliteReadOnlyLibrary:
 
 T = TypeVar("T")
 
-BUSY_SECONDS = 2.5  # readers wait only while a file is recovered or locked as a whole; a hook ends earlier by itself
+BUSY_SECONDS = 2.5  # readers wait only while a file is recovered or locked as a whole; hooks also have their own limits
 
 
 class InlineDatabase:
